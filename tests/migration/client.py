@@ -34,10 +34,17 @@ class KafkaClient:
     def __init__(self, addresses: Iterable[str]) -> None:
         self.addresses = list(addresses)
 
-    def call(self, address: str, api_key: int, body: Any) -> Any:
+    def call(
+        self,
+        address: str,
+        api_key: int,
+        body: Any,
+        version: int | None = None,
+        client_id: str = "test",
+    ) -> Any:
         """OSError, BadMessageError."""
-        version = VERSIONS[api_key]
-        data = s.write_header(api_key, version, 7, "test") + s.write(body)
+        version = VERSIONS[api_key] if version is None else version
+        data = s.write_header(api_key, version, 7, client_id) + s.write(body)
         host, _, port = address.rpartition(":")
         with socket.create_connection((host, int(port)), TIMEOUT_S) as connection:
             connection.sendall(len(data).to_bytes(4, "big") + data)

@@ -4,7 +4,8 @@
 controller, and `bridge` answers them: `replication` the Fetches, `exchange` the others, whose
 conversions are in `lifecycle`, `forwarding` and `direct`. `quorum_requests` answers what the
 metadata controller does not answer alone. `sasl` authenticates connections with the `mechanisms`,
-`oauth` validates bearer tokens, and `tokens` serves delegation tokens. `propagation` sends brokers
+`oauth` validates bearer tokens, `tokens` serves delegation tokens, and `quotas` limits the
+partitions that clients create and delete. `propagation` sends brokers
 in ZooKeeper mode what their own controller would have sent (`control_requests` builds the requests,
 `channels` delivers them). This package contains no metadata logic: requests are converted to those
 of `metadata.requests` and processed like all others.

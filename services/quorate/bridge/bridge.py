@@ -37,6 +37,7 @@ from quorate.bridge.frames import FRAME_BYTES_MAX, Decoder
 from quorate.bridge.handshakes import Handshakes
 from quorate.bridge.lifecycle import LIFECYCLE
 from quorate.bridge.quorum_requests import Describe, Handle, QuorumRequests
+from quorate.bridge.quotas import STRICT_SINCE, MutationQuotas
 from quorate.bridge.replication import Replication, respond
 from quorate.bridge.sasl import SaslAuthenticator
 from quorate.bridge.sasl_config import SaslConfig
@@ -89,7 +90,8 @@ class BridgeSettings:
     brokers. host, port: where it listens. tls: of the listener, None for an unencrypted one.
     not_forwarded: principals whose requests brokers may not forward. client_auth: whether clients
     present a certificate with TLS: required, requested or none. sasl: None without SASL.
-    token_secret_key: of delegation tokens; empty disables them.
+    token_secret_key: of delegation tokens; empty disables them. quota_window_count, quota_window_s:
+    see `MutationQuotas`.
     """
 
     node_id: int
@@ -105,6 +107,8 @@ class BridgeSettings:
     client_auth: str = "required"
     sasl: SaslConfig | None = None
     token_secret_key: str = field(default="", repr=False)
+    quota_window_count: int = 11
+    quota_window_s: int = 1
 
 
 class Bridge:
@@ -149,6 +153,9 @@ class Bridge:
             kafka_replicas=self._connections.replicas,
         )
         self._image = image
+        self._quotas = MutationQuotas(
+            lambda: image().quotas, settings.quota_window_count, settings.quota_window_s
+        )
         self._token_secrets = TokenSecrets(settings.token_secret_key)
         self._validator = _validator(settings.sasl)
         self._sasl = self._authenticator(settings.sasl)
@@ -265,13 +272,17 @@ class Bridge:
         if call.api_key == s.FETCH_SNAPSHOT:
             return await self._replication.fetch_snapshot(call, connection)
         if call.api_key == s.ENVELOPE:
-            return await answer_envelope(call, self._ask_for_client, self._decoder.call)
+            return await answer_envelope(
+                call, self._ask_for_client, self._decoder.call, self._quotas
+            )
         if call.api_key == s.DESCRIBE_DELEGATION_TOKEN:
             allows = self._allows(connection.caller)
             image, keys = self._image(), self._token_secrets
             return tokens.describe(call, connection.caller, image, keys, allows)
         exchange = BARE[call.api_key]
-        response = await answer_bare(exchange, call, self._ask, connection.caller)
+        response = await answer_bare(exchange, call, self._ask, connection.caller, self._quotas)
+        if call.api_key in STRICT_SINCE:
+            connection.throttled_s = response.throttle_time.total_seconds()
         if call.api_key in (s.BROKER_REGISTRATION, s.BROKER_HEARTBEAT):
             self._connections.note_broker(connection, int(response.error_code))
         return response

@@ -35,7 +35,8 @@ class KafkaConnection:
     that was sent last, -1 for none. replica: the one that fetches the metadata log over it. end:
     closes it and logs the reason. is_busy: its request is being processed. broker_at_s: a broker's
     last successful registration or heartbeat, a time of `Connections.now_s`. session: the completed
-    SASL authentication, None without SASL.
+    SASL authentication, None without SASL. throttled_s: how long not to read from it after the next
+    response (KIP-219).
     """
 
     host: str
@@ -46,6 +47,7 @@ class KafkaConnection:
     is_busy: bool = False
     broker_at_s: float = -math.inf
     session: Session | None = None
+    throttled_s: float = 0.0
 
 
 _Ordered = OrderedDict[KafkaConnection, None]

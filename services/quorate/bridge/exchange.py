@@ -10,10 +10,11 @@ Source: Kafka's ControllerApis.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from quorate.bridge import schemas as s
+from quorate.bridge.quotas import MutationQuotas
 from quorate.metadata.requests import Refused
 from quorate.raft.errors import ErrorCode
 from quorate.rpc.principals import Caller
@@ -65,21 +66,28 @@ def in_one(response_type: type) -> Fail:
     return fail
 
 
-async def answer_bare(exchange: Exchange, call: s.Call, ask: Ask, caller: Caller) -> Any:
+async def answer_bare(
+    exchange: Exchange, call: s.Call, ask: Ask, caller: Caller, quotas: MutationQuotas
+) -> Any:
     """The response to a request without an envelope."""
     try:
-        return await answer(exchange, call, ask, caller)
+        return await answer(exchange, call, ask, caller, quotas)
     except NotControllerError as error:
         return error.response
 
 
-async def answer(exchange: Exchange, call: s.Call, ask: Ask, caller: Caller) -> Any:
+async def answer(
+    exchange: Exchange, call: s.Call, ask: Ask, caller: Caller, quotas: MutationQuotas
+) -> Any:
     """Process a request and return its response. Raises NotControllerError."""
     module = s.response_module(call.api_key, call.version)
     try:
         request = exchange.read(call.body)
     except RefusedCallError as error:
         return exchange.write(module, exchange.fail(error.request, error.error, str(error)))
+    quota = quotas.of(call, caller)
+    if quota is not None:
+        request = replace(request, mutation_quota=quota)
     answered = await ask(request, _timeout_ms(call.body), caller)
     if answered.error is ErrorCode.NOT_CONTROLLER:
         failed = exchange.fail(request, ErrorCode.NOT_CONTROLLER, "")
@@ -89,7 +97,10 @@ async def answer(exchange: Exchange, call: s.Call, ask: Ask, caller: Caller) -> 
         response = exchange.fail(request, answered.error, answered.message)
     elif isinstance(response, Refused):
         response = exchange.fail(request, response.error, response.message)
-    return exchange.write(module, response)
+    written = exchange.write(module, response)
+    if quota is not None:
+        written = replace(written, throttle_time=s.milliseconds(quota.throttle_ms))
+    return written
 
 
 def _timeout_ms(body: Any) -> int:

@@ -22,6 +22,7 @@ from typing import Any, Final
 from quorate.bridge import cluster, settings, tokens, topics
 from quorate.bridge import schemas as s
 from quorate.bridge.exchange import Ask, Exchange, NotControllerError, answer, in_one
+from quorate.bridge.quotas import MutationQuotas
 from quorate.metadata import requests as r
 from quorate.raft.errors import ErrorCode
 from quorate.rpc.principals import Caller
@@ -90,7 +91,7 @@ Decode = Callable[[bytes], Awaitable[s.Call]]
 """Decodes the request in a frame. Raises BadMessageError."""
 
 
-async def answer_envelope(call: s.Call, ask: Ask, decode: Decode) -> Any:
+async def answer_envelope(call: s.Call, ask: Ask, decode: Decode, quotas: MutationQuotas) -> Any:
     """The response to an envelope, which contains the response to the request in it."""
     try:
         inner = await decode(bytes(call.body.request_data))
@@ -101,7 +102,7 @@ async def answer_envelope(call: s.Call, ask: Ask, decode: Decode) -> Any:
     except (s.BadMessageError, ValueError):
         return envelope_response(call.version, ErrorCode.INVALID_REQUEST)
     try:
-        response = await answer(exchange, inner, ask, caller)
+        response = await answer(exchange, inner, ask, caller, quotas)
     except NotControllerError:
         return envelope_response(call.version, ErrorCode.NOT_CONTROLLER)
     return envelope_response(

@@ -284,6 +284,9 @@ class BridgeServer:
             connection.is_busy = True
             await _send(writer, await self._answered(frame, connection))
             self._connections.rest(connection)
+            if connection.throttled_s:
+                await asyncio.sleep(connection.throttled_s)
+                connection.throttled_s = 0.0
 
     async def _authenticated(
         self,

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from quorate.bridge import schemas as s
+from quorate.bridge.quotas import MutationQuotas
 from quorate.metadata import requests as r
+from quorate.metadata.image.quotas import QuotasImage
 from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import CurrentLeader
 from quorate.records.metadata import ZkMigrationState, ZkMigrationStateRecord
@@ -15,6 +17,7 @@ from quorate.rpc.wire.convert_metadata import MetadataAnswer
 from tests.unit.metadata.metadata_support import Cluster, uuid_of
 
 LEVEL = 21
+NO_QUOTAS = MutationQuotas(QuotasImage, 11, 1)
 LEADER = CurrentLeader(1, 3001)
 
 
@@ -66,4 +69,4 @@ def envelope(api_key: int, version: int, body: Any, principal: str = "User:alice
     )
 
 
-__all__ = ["LEADER", "LEVEL", "Migrating", "call", "envelope", "uuid_of"]
+__all__ = ["LEADER", "LEVEL", "NO_QUOTAS", "Migrating", "call", "envelope", "uuid_of"]

@@ -16,13 +16,13 @@ from quorate.records.metadata import ZkMigrationState
 from quorate.rpc.principals import Caller
 from quorate.rpc.wire.convert_metadata import MetadataAnswer
 
-from tests.unit.bridge.bridge_support import LEADER, Migrating, call, envelope, uuid_of
+from tests.unit.bridge.bridge_support import LEADER, NO_QUOTAS, Migrating, call, envelope, uuid_of
 
 
 async def forwarded(request: s.Call, ask: Ask) -> Any:
     decoder = Decoder()
     try:
-        return await answer_envelope(request, ask, decoder.call)
+        return await answer_envelope(request, ask, decoder.call, NO_QUOTAS)
     finally:
         decoder.close()
 
@@ -96,7 +96,7 @@ async def test_a_topic_is_deleted_in_every_version(version: int) -> None:
         body = module.DeleteTopicsRequest(topic_names=("made",), timeout=s.milliseconds(9))
     request = call(s.DELETE_TOPICS, version, body)
     bare = FORWARDED[s.DELETE_TOPICS]
-    response = await answer_bare(bare, request, cluster.answer, Caller(host="here"))
+    response = await answer_bare(bare, request, cluster.answer, Caller(host="here"), NO_QUOTAS)
     assert [int(each.error_code) for each in response.responses] == [0]
     assert not cluster.committed.topics.ids
 
@@ -111,7 +111,9 @@ async def test_the_envelope_says_that_another_node_is_the_controller() -> None:
     assert int(response.error_code) == ErrorCode.NOT_CONTROLLER
     assert response.response_data is None
     request = call(s.CREATE_TOPICS, 7, creation())
-    response = await answer_bare(FORWARDED[s.CREATE_TOPICS], request, elsewhere, Caller())
+    response = await answer_bare(
+        FORWARDED[s.CREATE_TOPICS], request, elsewhere, Caller(), NO_QUOTAS
+    )
     assert [int(t.error_code) for t in response.topics] == [ErrorCode.NOT_CONTROLLER]
 
 
@@ -351,7 +353,7 @@ async def test_a_broker_says_where_its_replicas_lie() -> None:
         directories=(m.DirectoryData(id_=s.uuid_field(good), topics=(topic,)),),
     )
     request = call(s.ASSIGN_REPLICAS_TO_DIRS, 0, body)
-    response = await answer_bare(exchange, request, cluster.answer, Caller())
+    response = await answer_bare(exchange, request, cluster.answer, Caller(), NO_QUOTAS)
     s.write(response)
     (directory,) = response.directories
     assert s.uuid_text(directory.id_) == good
@@ -364,7 +366,7 @@ async def test_a_broker_says_where_its_replicas_lie() -> None:
     partition = cluster.committed.topics.partition(topic_id, 1)
     assert partition is not None
     assert (partition.leader, partition.leader_epoch, partition.isr) == (2, 1, (2,))
-    refused = await answer_bare(exchange, request, elsewhere, Caller())
+    refused = await answer_bare(exchange, request, elsewhere, Caller(), NO_QUOTAS)
     assert (int(refused.error_code), refused.directories) == (ErrorCode.NOT_CONTROLLER, ())
 
 
@@ -387,17 +389,17 @@ async def test_a_broker_in_zookeeper_mode_registers_while_a_migration_is_under_w
         log_dirs=(s.uuid_field(uuid_of("disk")),),
     )
     request = call(s.BROKER_REGISTRATION, 4, body)
-    response = await answer_bare(exchange, request, cluster.answer, Caller())
+    response = await answer_bare(exchange, request, cluster.answer, Caller(), NO_QUOTAS)
     assert int(response.error_code) == 0
     broker = cluster.committed.cluster.brokers[1]
     assert broker.is_migrating_zk_broker
     assert response.broker_epoch == broker.broker_epoch
     cluster.state(ZkMigrationState.POST_MIGRATION)
-    response = await answer_bare(exchange, request, cluster.answer, Caller())
+    response = await answer_bare(exchange, request, cluster.answer, Caller(), NO_QUOTAS)
     assert int(response.error_code) == ErrorCode.BROKER_ID_NOT_REGISTERED
     cluster.state(ZkMigrationState.PRE_MIGRATION)
     answer = cluster.register(2, is_migrating_zk_broker=False)
     assert answer.error is ErrorCode.BROKER_ID_NOT_REGISTERED
     assert "pre-migration" in answer.message
-    refused = await answer_bare(exchange, request, elsewhere, Caller())
+    refused = await answer_bare(exchange, request, elsewhere, Caller(), NO_QUOTAS)
     assert int(refused.error_code) == ErrorCode.NOT_CONTROLLER

@@ -15,7 +15,7 @@ from quorate.raft.messages import CurrentLeader
 from quorate.rpc.principals import Caller
 from quorate.rpc.wire.convert_metadata import MetadataAnswer
 
-from tests.unit.bridge.bridge_support import call
+from tests.unit.bridge.bridge_support import NO_QUOTAS, call
 from tests.unit.metadata.metadata_support import Cluster, uuid_of
 
 FIRST, SECOND = uuid_of("first"), uuid_of("second")
@@ -29,7 +29,7 @@ async def asked(cluster: Cluster, body: Any) -> Any:
         return MetadataAnswer(ErrorCode.NONE, CurrentLeader(1, 1), cluster.ask(request))
 
     exchange = (LIFECYCLE | FORWARDED)[key]
-    response = await answer_bare(exchange, call(key, version, body), ask, Caller())
+    response = await answer_bare(exchange, call(key, version, body), ask, Caller(), NO_QUOTAS)
     return s.read_response(key, version, s.write_response(1, response))[1]
 
 

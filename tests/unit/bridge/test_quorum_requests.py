@@ -23,7 +23,7 @@ from quorate.rpc.principals import Caller
 from quorate.rpc.wire.convert_metadata import MetadataAnswer
 from quorate.runtime.authorizer import NodeAuthorizer
 
-from tests.unit.bridge.bridge_support import LEADER, call, envelope, uuid_of
+from tests.unit.bridge.bridge_support import LEADER, NO_QUOTAS, call, envelope, uuid_of
 from tests.unit.metadata.metadata_support import Cluster
 from tests.unit.runtime.replicas import CLUSTER, Replica, alone
 
@@ -72,7 +72,7 @@ class Controller:
         """The response to a request, as the client reads it."""
         version = s.SERVED[key][1] if version is None else version
         made = await answer_bare(
-            BARE[key], call(key, version, body), self.ask, Caller(caller, "10.0.0.7")
+            BARE[key], call(key, version, body), self.ask, Caller(caller, "10.0.0.7"), NO_QUOTAS
         )
         return s.read_response(key, version, s.write_response(1, made))[1]
 
@@ -264,7 +264,7 @@ async def test_a_removal_reaches_the_quorum_also_in_an_envelope(controller: Cont
     assert int(found.error_code) == ErrorCode.VOTER_NOT_FOUND
     decoder = Decoder()
     outer = await answer_envelope(
-        envelope(s.REMOVE_RAFT_VOTER, 0, body), controller.ask, decoder.call
+        envelope(s.REMOVE_RAFT_VOTER, 0, body), controller.ask, decoder.call, NO_QUOTAS
     )
     decoder.close()
     assert int(outer.error_code) == 0

@@ -7,6 +7,7 @@ import errno
 import logging
 import socket
 import threading
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -100,6 +101,26 @@ async def test_requests_of_a_connection_are_answered_in_order(server: BridgeServ
         correlation_id, body = s.read_response(s.BROKER_HEARTBEAT, 1, frame)
         assert (correlation_id, int(body.error_code)) == (5, ErrorCode.NOT_CONTROLLER)
     writer.close()
+
+
+async def test_a_throttled_connection_is_read_again_after_its_time() -> None:
+    class Throttling(Busy):
+        async def answer(self, call: s.Call, connection: KafkaConnection) -> Any:
+            connection.throttled_s = 0.3
+            return await super().answer(call, connection)
+
+    server = BridgeServer(Throttling(), Decoder())
+    await server.start(HOST, 0)
+    reader, writer = await dial(server)
+    begun = time.monotonic()
+    for _ in range(2):
+        write_frame(writer, heartbeat())
+    assert await read_frame(reader) is not None
+    first_s = time.monotonic() - begun
+    assert await read_frame(reader) is not None
+    assert time.monotonic() - begun - first_s > 0.2, "the response itself does not wait (KIP-219)"
+    writer.close()
+    await server.stop()
 
 
 @pytest.mark.parametrize("version", range(5))

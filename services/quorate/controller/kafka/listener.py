@@ -110,6 +110,8 @@ def _bridge(
         kafka.security.client_auth,
         kafka.security.sasl,
         config.token_secret_key or "",
+        kafka.quota_window_count,
+        kafka.quota_window_s,
     )
 
     async def handle(request: Any, timeout_ms: int) -> MetadataAnswer:

@@ -48,6 +48,19 @@ class KafkaListenerSettings:
         "256",
         "The same for the connections from one address. A Kafka broker needs about five.",
     )
+    quota_window_count: int = setting(
+        "controller.quota.window.num",
+        integer(1),
+        "11",
+        "How many windows of controller.quota.window.size.seconds a client may save its "
+        "controller_mutation_rate for.",
+    )
+    quota_window_s: int = setting(
+        "controller.quota.window.size.seconds",
+        integer(1),
+        "1",
+        "The size of these windows.",
+    )
     security: KafkaSecurity = field(default_factory=KafkaSecurity)
 
 
@@ -88,6 +101,8 @@ def read_kafka_listener(parsed: ParsedProperties, security: KafkaSecurity) -> Ka
         forwards_super_users=parsed.get(FORWARDED_SUPER_USERS) == "allow",
         connections_max=parsed.get(CONNECTIONS_MAX),
         connections_per_address_max=parsed.get(CONNECTIONS_PER_ADDRESS_MAX),
+        quota_window_count=parsed.get("controller.quota.window.num"),
+        quota_window_s=parsed.get("controller.quota.window.size.seconds"),
         security=security,
     )
 

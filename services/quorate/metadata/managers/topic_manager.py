@@ -3,7 +3,8 @@
 Each topic of a request succeeds or fails on its own, except that the records of all topics share
 one batch, which has a limit (POLICY_VIOLATION).
 
-Source: KIP-4, KIP-195, KIP-516 (ids), KIP-841 (only active replicas start in an ISR), KIP-1066.
+Source: KIP-4, KIP-195, KIP-516 (ids), KIP-599 (quotas), KIP-841 (only active replicas start in an
+ISR), KIP-1066.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from quorate.metadata.requests import (
     DeletedTopic,
     DeleteTopics,
     DeleteTopicsResponse,
+    MutationQuota,
     NewPartitions,
     NewTopic,
     PartResult,
@@ -50,6 +52,14 @@ from quorate.records.primitives import uuid_from_bytes
 Assignments = Sequence[tuple[int, ...]]
 
 
+def _take(quota: MutationQuota | None, partitions: int) -> None:
+    """Count these partitions against the client's quota. THROTTLING_QUOTA_EXCEEDED."""
+    if quota is not None and not quota.take(partitions):
+        raise RefusedError(
+            ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded."
+        )
+
+
 # --- create ---------------------------------------------------------------------------------------
 
 
@@ -65,7 +75,7 @@ def create_topics(
         try:
             if topic.name in twice:
                 raise RefusedError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            made, answer = _created(context, topic, collisions, batch)
+            made, answer = _created(context, topic, collisions, batch, request.mutation_quota)
             batch.add(made)
             collisions[collision_key(topic.name)] = topic.name
         except RefusedError as refused:
@@ -80,6 +90,7 @@ def _created(
     topic: NewTopic,
     collisions: Mapping[str, str],
     batch: RequestBatch,
+    quota: MutationQuota | None,
 ) -> tuple[list[MetadataRecord], CreatedTopic]:
     fault = topic_name_fault(topic.name)
     if fault is not None:
@@ -94,6 +105,7 @@ def _created(
         )
     configs = topic_config_records(context, topic.name, topic.configs)
     assignments = _assignments(context, topic, batch, others=1 + len(configs))
+    _take(quota, len(assignments))
     topic_id = _new_id(context)
     records: list[MetadataRecord] = [TopicRecord(topic.name, topic_id, version=0), *configs]
     records += [
@@ -247,6 +259,7 @@ def delete_topics(
             if topic_id in deleted:
                 raise RefusedError(ErrorCode.INVALID_REQUEST, "Duplicate topic.")
             deleted.add(topic_id)
+            _take(request.mutation_quota, len(context.image.topics.partitions(topic_id)))
             records.append(RemoveTopicRecord(topic_id, version=0))
             answers.append(DeletedTopic(context.image.topics.names[topic_id], topic_id))
         except RefusedError as refused:
@@ -287,7 +300,7 @@ def create_partitions(
         try:
             if names[topic.name] > 1:
                 raise RefusedError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            batch.add(_more_partitions(context, topic, batch))
+            batch.add(_more_partitions(context, topic, batch, request.mutation_quota))
             outcomes.append(PartResult(topic.name))
         except RefusedError as refused:
             outcomes.append(PartResult(topic.name, refused.error, refused.message))
@@ -296,7 +309,10 @@ def create_partitions(
 
 
 def _more_partitions(
-    context: ControllerContext, topic: NewPartitions, batch: RequestBatch
+    context: ControllerContext,
+    topic: NewPartitions,
+    batch: RequestBatch,
+    quota: MutationQuota | None,
 ) -> list[MetadataRecord]:
     topic_id = context.image.topics.ids.get(topic.name)
     if topic_id is None:
@@ -316,15 +332,16 @@ def _more_partitions(
             "would not be an increase.",
         )
     factor = len(existing[min(existing)].replicas) if existing else 1
+    if topic.assignments is not None and len(topic.assignments) != more:
+        raise RefusedError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"Attempted to add {more} additional partition(s), but "
+            f"{len(topic.assignments)} assignment(s) were specified.",
+        )
+    _take(quota, more)
     if topic.assignments is None:
         assignments = _placed(context, more, factor, batch)
     else:
-        if len(topic.assignments) != more:
-            raise RefusedError(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"Attempted to add {more} additional partition(s), but "
-                f"{len(topic.assignments)} assignment(s) were specified.",
-            )
         assignments = checked_assignments(context, topic.assignments, factor)
     first = max(existing, default=-1) + 1
     return [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from quorate.raft.errors import ErrorCode
 
@@ -28,6 +29,13 @@ class Response:
     """The response to a request."""
 
     __slots__ = ()
+
+
+class MutationQuota(Protocol):
+    """Limits how many partitions a client creates and deletes (KIP-599)."""
+
+    def take(self, partitions: int) -> bool:
+        """Count these partitions; False if the client must not create or delete them."""
 
 
 @dataclass(frozen=True, slots=True)

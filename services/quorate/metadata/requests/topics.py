@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from quorate.metadata.requests.common import (
     DEFAULT_COUNT,
+    MutationQuota,
     PartResult,
     Read,
     Request,
@@ -38,6 +39,7 @@ class CreateTopics(Request):
 
     topics: tuple[NewTopic, ...]
     validate_only: bool = False
+    mutation_quota: MutationQuota | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,7 @@ class DeleteTopics(Request):
     """Delete topics by name or id."""
 
     topics: tuple[TopicRef, ...]
+    mutation_quota: MutationQuota | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +110,7 @@ class CreatePartitions(Request):
 
     topics: tuple[NewPartitions, ...]
     validate_only: bool = False
+    mutation_quota: MutationQuota | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from quorate.controller.bootstrap import BootstrapError, read_bootstrap
 from quorate.controller.config import ControllerConfig
-from quorate.controller.kafka.listener import KafkaListener
+from quorate.controller.kafka.listener import KafkaListener, listener_samples
 from quorate.controller.registration import Registration
 from quorate.controller.security import node_authorizer, server_limits
 from quorate.controller.unformatted import UnformattedNode
@@ -216,8 +216,8 @@ class Controller:
             self._server.health(lambda: node.is_attached, self._shutdown),
         )
         async with running(components):
-            sources = [each for each in (listener, extension) if each is not None]
-            self._telemetry.watch(driver, lambda: chain(*(each.samples() for each in sources)))
+            of_extension = tuple if extension is None else extension.samples
+            self._telemetry.watch(driver, lambda: chain(listener_samples(listener), of_extension()))
             tune_for_serving()
             await self._shutdown.requested.wait()
             LOGGER.info("stopping")

@@ -41,7 +41,7 @@ class KafkaListener:
         self, components: NodeComponents[ControllerConfig], refuses: Callable[[object], str]
     ) -> None:
         self._components = components
-        self._bridge = _bridge(components, refuses)
+        self.bridge = _bridge(components, refuses)
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -52,20 +52,22 @@ class KafkaListener:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        await self._bridge.close()
+        await self.bridge.close()
 
     async def _open(self) -> None:
         # Poll: the loader does not call its listeners while there is no metadata.
         while not self._components.loader.has_caught_up:  # noqa: ASYNC110
             await asyncio.sleep(LOOK_PERIOD_S)
         _warn(self._components.config)
-        await self._bridge.open()
+        await self.bridge.open()
 
-    def samples(self) -> Iterator[Sample]:
-        """The metrics of the listener."""
-        yield Sample("kafka-open-connections", self._bridge.connection_count)
-        yield Sample("kafka-handshakes", self._bridge.handshake_count)
-        yield Sample("kafka-closed-connections", self._bridge.closed_count)
+
+def listener_samples(listener: KafkaListener | None) -> Iterator[Sample]:
+    """The metrics of the listener; zeros without one, so that no dashboard lacks data."""
+    bridge = None if listener is None else listener.bridge
+    yield Sample("kafka-open-connections", 0 if bridge is None else bridge.connection_count)
+    yield Sample("kafka-handshakes", 0 if bridge is None else bridge.handshake_count)
+    yield Sample("kafka-closed-connections", 0 if bridge is None else bridge.closed_count)
 
 
 def _warn(config: ControllerConfig) -> None:

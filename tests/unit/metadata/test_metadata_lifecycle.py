@@ -342,6 +342,23 @@ def test_a_new_controller_goes_on_with_a_controlled_shutdown() -> None:
     assert cluster.heartbeat(1, want_shutdown=True).should_shut_down
 
 
+def test_no_replica_is_placed_on_a_broker_in_controlled_shutdown() -> None:
+    cluster = Cluster(3)
+    cluster.create("t", (1, 2, 3))
+    cluster.heartbeat(1, want_shutdown=True)
+
+    def create(name: str, factor: int) -> E:
+        return cluster.ask(r.CreateTopics((r.NewTopic(name, 6, factor),))).topics[0].error
+
+    assert create("during-3", 3) is E.INVALID_REPLICATION_FACTOR
+    assert create("during-2", 2) is E.NONE
+    assert {each for i in range(6) for each in cluster.partition("during-2", i).replicas} == {2, 3}
+    for broker in (2, 3):
+        cluster.heartbeat(broker)
+    assert cluster.heartbeat(1, want_shutdown=True).should_shut_down
+    assert create("fenced", 3) is E.NONE
+
+
 def test_the_last_of_an_isr_may_stop_too() -> None:
     cluster = Cluster(2)
     cluster.create("t", (1,))

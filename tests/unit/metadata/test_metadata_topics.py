@@ -100,10 +100,13 @@ def test_only_active_replicas_begin_in_the_isr() -> None:
     cluster.create("held", (2, 3))
     cluster.expire(1)
     cluster.heartbeat(2, want_shutdown=True)
-    assert created(cluster, r.NewTopic("t", 3, 3)) == [E.NONE]
+    by_hand = r.NewTopic("by-hand", assignments=((2, 3, 1),))
+    assert created(cluster, r.NewTopic("t", 3, 2), by_hand) == [E.NONE, E.NONE]
+    found = cluster.partition("by-hand")
+    assert (found.isr, found.leader) == ((3,), 3)
     for index in range(3):
         found = cluster.partition("t", index)
-        assert (found.isr, found.leader, found.replicas[0]) == ((3,), 3, 3)
+        assert (found.isr, found.leader, found.replicas) == ((3,), 3, (3, 1))
 
 
 @pytest.mark.parametrize(

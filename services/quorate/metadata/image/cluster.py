@@ -35,9 +35,11 @@ def is_active(broker: Broker | None) -> bool:
 
 
 def takes_replicas(broker: Broker) -> bool:
-    """Whether new replicas can be placed on the broker: not if all of its directories are cordoned
-    (KIP-1066).
+    """Whether new replicas can be placed on the broker: not during its controlled shutdown, nor if
+    all of its directories are cordoned (KIP-1066).
     """
+    if broker.in_controlled_shutdown and not broker.fenced:
+        return False
     cordoned = broker.cordoned_log_dirs
     return not broker.log_dirs or not cordoned or not set(broker.log_dirs) <= set(cordoned)
 

@@ -2,7 +2,7 @@
 
 1. Fenced brokers can host replicas, so that a topic can be created while one is down, but unfenced
    brokers of the same rack come first. The first replica of a partition, its preferred leader, is
-   on an unfenced broker. Brokers in controlled shutdown count as fenced here.
+   on an unfenced broker. Brokers in controlled shutdown get none.
 2. Placement rotates over racks, and over the brokers of each rack. Each partition starts one
    position later in both rotations, which spreads leaders and replicas. A partition uses every rack
    once before it uses a rack again.

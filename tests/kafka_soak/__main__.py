@@ -33,6 +33,7 @@ from tests.kafka import PEERS, fetch
 from tests.kafka_soak.clusters import (
     BROKERS,
     CONTROLLERS,
+    START_S,
     Brokers,
     Controllers,
     KafkaControllers,
@@ -44,6 +45,7 @@ CLIENTS_RELEASE = "4.3.0"
 SETTLE_S = 20.0
 """Between two events, and before the first one."""
 STEP_S = 5.0
+STOP_S = 120.0
 GRACE_S = 700.0
 """For what the clients do after the time is up: catch up, and read everything."""
 
@@ -98,10 +100,10 @@ class Events:
         if kill:
             process.kill()
         else:
-            process.stop(60)
+            process.stop(STOP_S)
         time.sleep(STEP_S)
         process.start()
-        process.wait_listening(self._controllers.ports[node_id], timeout_s=60)
+        process.wait_listening(self._controllers.ports[node_id], timeout_s=START_S)
         time.sleep(STEP_S)
 
     def _restart_broker(self, *, kill: bool) -> None:
@@ -110,7 +112,7 @@ class Events:
         if kill:
             node.kill()
         else:
-            node.stop(120)
+            node.stop(STOP_S)
         time.sleep(STEP_S)
         node.start()
         self._brokers.wait(broker_id)
@@ -207,8 +209,11 @@ def main(
         clients = run_clients(folder, classes, brokers, minutes * 60, shares=shares)
         stack.callback(clients.kill)
         events = Events(made, brokers, random.Random(seed))
-        for _ in happen(events, clients, minutes * 60, console.print):
-            pass
+        try:
+            for _ in happen(events, clients, minutes * 60, console.print):
+                pass
+        except (AssertionError, subprocess.TimeoutExpired) as error:
+            sys.exit(f"a process did not start or stop: {error}; all logs are in {folder}")
         try:
             out, _ = clients.communicate(timeout=GRACE_S)
         except subprocess.TimeoutExpired:

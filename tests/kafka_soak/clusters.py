@@ -18,7 +18,7 @@ from tests.processes import Process
 
 CONTROLLERS = (3001, 3002, 3003)
 BROKERS = (1, 2, 3)
-START_S = 120.0
+START_S = 300.0
 
 
 class Controllers(ABC):

@@ -214,7 +214,7 @@ class ControllerConfig(NodeConfig):
         "metadata.log.max.snapshot.interval.ms",
         types.milliseconds(0, LONG_MAX),
         str(HOUR_MS),
-        "The longest time between snapshots while records are written; 0 for no limit.",
+        "The longest time between snapshots while records are written; 0 to write none by time.",
     )
     consistency_check_interval_ms: int = setting(
         "quorate.consistency.check.interval.ms",

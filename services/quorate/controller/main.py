@@ -28,6 +28,7 @@ from quorate.log.meta_properties import META_PROPERTIES_FILE, MetaProperties
 from quorate.log.metadata_log import LogConfig
 from quorate.metadata.controller import ControllerSettings, MetadataController
 from quorate.process.component import Component, running
+from quorate.process.config_types import LONG_MAX
 from quorate.process.extension import ExtensionFactory, NodeComponents
 from quorate.process.node import BATCH_BYTES_MAX, Node, raft_config
 from quorate.process.run import run_node, tune_for_serving
@@ -157,9 +158,7 @@ class Controller:
             self._context,
             tls=self._tls,
             on_role=_log_role,
-            policy=SnapshotPolicy(
-                config.snapshot_interval_bytes_max, config.snapshot_interval_ms_max
-            ),
+            policy=snapshot_policy(config),
             traces=self._telemetry.traces(),
         )
         driver, loader = node.driver, node.loader
@@ -235,6 +234,12 @@ def _log_role(change: out.RoleChanged) -> None:
     LOGGER.info(
         "%s in epoch %d, leader %s: %s", change.role.value, change.epoch, leader, change.reason
     )
+
+
+def snapshot_policy(config: ControllerConfig) -> SnapshotPolicy:
+    """When to write snapshots. 0 ms disables them by time. Source: Kafka's MetadataLogConfig."""
+    interval_ms = config.snapshot_interval_ms_max or LONG_MAX
+    return SnapshotPolicy(config.snapshot_interval_bytes_max, interval_ms)
 
 
 def _raft_config(config: ControllerConfig, meta: MetaProperties) -> RaftConfig:

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 from quorate.controller.config import CONTROLLER, ControllerConfig
 from quorate.controller.config_reader import load_config
-from quorate.process.config_types import Address
+from quorate.controller.main import snapshot_policy
+from quorate.process.config_types import LONG_MAX, Address
 from quorate.process.kafka_names import FAMILIES, NAMES, is_kafkas
 from quorate.process.properties import ConfigError
 from quorate.raft.types import Endpoint, ReplicaKey
+from quorate.runtime.snapshots import SnapshotPolicy
 
 BASE = {
     "process.roles": "controller",
@@ -197,6 +199,14 @@ def test_a_controller_must_be_able_to_find_its_quorum_and_its_directory(load: Lo
     said = refusal(load, {"controller.quorum.bootstrap.servers": None})
     assert "neither controller.quorum.bootstrap.servers nor controller.quorum.voters" in said
     assert "none of metadata.log.dir, log.dirs and log.dir" in refusal(load, {"log.dirs": None})
+
+
+@pytest.mark.parametrize(("text", "interval_ms"), [("0", LONG_MAX), ("1", 1), (None, 3_600_000)])
+def test_an_interval_of_0_disables_snapshots_by_time(
+    load: Load, text: str | None, interval_ms: int
+) -> None:
+    config = load({"metadata.log.max.snapshot.interval.ms": text})
+    assert snapshot_policy(config) == SnapshotPolicy(20 * 1024 * 1024, interval_ms)
 
 
 def test_static_voters_are_bootstrap_servers_too(load: Load) -> None:

@@ -29,12 +29,19 @@ class ClusterNode(KafkaNode):
 
 
 class KafkaCluster:
-    """Three controllers and a broker. static: of kraft.version 0."""
+    """Three controllers and a broker. static: of kraft.version 0. ports: of the controllers."""
 
-    def __init__(self, folder: Path, kafka_tool: KafkaTool, *, static: bool) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        kafka_tool: KafkaTool,
+        *,
+        static: bool,
+        ports: Mapping[int, int] | None = None,
+    ) -> None:
         self.static = static
         self.kafka_tool = kafka_tool
-        self.ports = dict(zip((1, 2, 3), free_ports(3), strict=True))
+        self.ports = dict(ports or zip((1, 2, 3), free_ports(3), strict=True))
         self.settings: dict[str, object] = {
             "controller.listener.names": "CONTROLLER",
             "listener.security.protocol.map": PROTOCOLS,

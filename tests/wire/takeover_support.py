@@ -93,10 +93,13 @@ class Operator:
         return ran
 
     def localized(self, command: str, node_id: int) -> str:
-        for index, (each, port) in enumerate(self.cluster.ports.items(), 1):
-            assert each == index
-            command = command.replace(f"c{index}:9093", f"{HOST}:{port}")
-            command = command.replace(f"c{index}:9193", f"{HOST}:{port + PORT_OFFSET}")
+        for index in (1, 2, 3):
+            port = self.cluster.ports.get(index)
+            for printed, offset in ((9093, 0), (9193, PORT_OFFSET)):
+                own = "" if port is None else f"{HOST}:{port + offset}"
+                name = f"c{index}:{printed}"
+                # Of a quorum with two controllers, the third is the last of the list.
+                command = command.replace(f",{name}", f",{own}" if own else "").replace(name, own)
         kafka = self.cluster.controllers[node_id].properties
         command = command.replace("/etc/kafka/controller.properties", str(kafka))
         own = self.quorate_properties(node_id)

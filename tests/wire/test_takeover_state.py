@@ -7,34 +7,26 @@ that nothing else changed.
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 from collections.abc import Callable, Iterator
-from itertools import combinations
 from pathlib import Path
 
 import pytest
 
 from tests.integration.support import CLUSTER
-from tests.kafka import KAFKA_4_3, PEERS
+from tests.kafka import KAFKA_4_3
 from tests.processes import HOST, free_ports, until
 from tests.wire.kafka_nodes import STOP_S, ClusterNode, KafkaCluster
-from tests.wire.metadata_support import LOG
+from tests.wire.takeover_state import TOPICS, State, committed_log, image
 from tests.wire.takeover_support import Clients, Operator, runbook
 
 HERE = Path(__file__).parent
-SHELL = PEERS / "shell-4.3.0"
 SECOND_BROKER = 102
-TOPICS = "org.apache.kafka.tools.TopicCommand"
 MOVED = "moved"
 OPEN = "open"
 LEVELS = {"dynamic": ("4.1-IV1", "4.2-IV1"), "static": ("3.9-IV0", "4.0-IV3")}
 """metadata.version before the takeover, and what Quorate raises it to."""
-LENGTH_END = 12
-"""A batch starts with its base offset, 8 bytes, and the length of the rest, 4."""
-CHANGING = ("cluster", "features", "provenance", "producerIds")
-"""The parts of the image that registrations, the upgrade and producers change."""
 
 
 @pytest.fixture(params=LEVELS)
@@ -53,62 +45,6 @@ def operator(
     finally:
         made.kill()
         cluster.kill()
-
-
-class State:
-    """The state of a cluster, as Kafka's tools show it."""
-
-    def __init__(self, cluster: KafkaCluster) -> None:
-        self._cluster = cluster
-
-    def tool(self, name: str, *arguments: str) -> str:
-        to = ("--bootstrap-server", self._cluster.broker_address)
-        return self._cluster.kafka_tool(name, *to, *arguments)
-
-    def config(self, *arguments: str) -> str:
-        return self.tool("kafka.admin.ConfigCommand", *arguments)
-
-    def features(self, *arguments: str) -> str:
-        return self.tool("org.apache.kafka.tools.FeatureCommand", *arguments)
-
-    def reassignments(self, *arguments: str) -> str:
-        name = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
-        return self.tool(name, *arguments)
-
-    def configure(self) -> None:
-        """Settings of a topic and of all brokers, a quota, and a SCRAM user."""
-        credentials = "SCRAM-SHA-512=[iterations=4096,password=secret]"
-        for entity, setting in (
-            (("topics", "--entity-name", MOVED), "retention.ms=3600000"),
-            (("brokers", "--entity-default"), "log.cleaner.threads=2"),
-            (("users", "--entity-name", "alice"), "producer_byte_rate=1048576"),
-            (("users", "--entity-name", "alice"), credentials),
-        ):
-            self.config("--alter", "--add-config", setting, "--entity-type", *entity)
-
-    def reassigned_to(self, broker_id: int) -> bool:
-        described = self.tool(TOPICS, "--describe", "--topic", MOVED)
-        return re.search(rf"Replicas: {broker_id}\tIsr: {broker_id}\b", described) is not None
-
-    def level(self) -> str:
-        """The finalized metadata.version."""
-        found = re.search(
-            r"metadata\.version.*FinalizedVersionLevel: (\S+)", self.features("describe")
-        )
-        assert found is not None
-        return found[1]
-
-    def shown(self) -> dict[str, str]:
-        """By command. The order of what a tool lists is not stable."""
-        describe = ("--describe", "--entity-type")
-        outputs = {
-            "topics": self.tool(TOPICS, "--describe"),
-            "reassignments": self.reassignments("--list"),
-            "topic configs": self.config(*describe, "topics", "--entity-name", MOVED),
-            "brokers' configs": self.config(*describe, "brokers", "--entity-default"),
-            "users": self.config(*describe, "users"),
-        }
-        return {name: "\n".join(sorted(text.splitlines())) for name, text in outputs.items()}
 
 
 class OpenTransaction:
@@ -146,6 +82,23 @@ class OpenTransaction:
         self._process.wait()
 
 
+def configure(state: State) -> None:
+    """Settings of a topic and of all brokers, a quota, and a SCRAM user."""
+    credentials = "SCRAM-SHA-512=[iterations=4096,password=secret]"
+    for entity, setting in (
+        (("topics", "--entity-name", MOVED), "retention.ms=3600000"),
+        (("brokers", "--entity-default"), "log.cleaner.threads=2"),
+        (("users", "--entity-name", "alice"), "producer_byte_rate=1048576"),
+        (("users", "--entity-name", "alice"), credentials),
+    ):
+        state.config("--alter", "--add-config", setting, "--entity-type", *entity)
+
+
+def is_reassigned_to(state: State, broker_id: int) -> bool:
+    described = state.tool(TOPICS, "--describe", "--topic", MOVED)
+    return re.search(rf"Replicas: {broker_id}\tIsr: {broker_id}\b", described) is not None
+
+
 def second_broker(cluster: KafkaCluster, folder: Path) -> ClusterNode:
     """A further broker of the cluster, formatted."""
     (port,) = free_ports(1)
@@ -160,53 +113,6 @@ def second_broker(cluster: KafkaCluster, folder: Path) -> ClusterNode:
     return node
 
 
-def committed_log(cluster: KafkaCluster) -> bytes:
-    """What two of the three stopped controllers have. The last to stop may have written more."""
-    folders = [Path(str(each.settings["log.dirs"]), LOG) for each in cluster.controllers.values()]
-    logs = [
-        b"".join(path.read_bytes() for path in sorted(folder.glob("*.log"))) for folder in folders
-    ]
-    common: bytes = max(map(os.path.commonprefix, combinations(logs, 2)), key=len)
-    end = 0
-    while (following := end + batch_size(common, end)) <= len(common):
-        end = following
-    return common[:end]
-
-
-def batch_size(log: bytes, start: int) -> int:
-    """Bytes of the record batch at `start`, or more than there are if it is incomplete."""
-    header = log[start : start + LENGTH_END]
-    if len(header) < LENGTH_END:
-        return LENGTH_END
-    return LENGTH_END + int.from_bytes(header[8:], "big")
-
-
-def image(log: bytes, folder: Path) -> dict[str, str]:
-    """What Kafka's metadata shell reads from a log, by the image's parts."""
-    if not (SHELL / ".complete").exists():
-        to = ("dependency:copy-dependencies", f"-DoutputDirectory={SHELL}")
-        pom = (HERE / "shell/pom.xml", "-Dkafka.version=4.3.0")
-        subprocess.run(["mvn", "-q", "-B", "-f", *pom, *to], check=True)
-        (SHELL / ".complete").touch()
-    file = folder / "shell" / f"{0:020}.log"
-    file.parent.mkdir(exist_ok=True)
-    file.write_bytes(log)
-    tree = subprocess.run(
-        [
-            "java", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off",
-            "-cp", f"{SHELL}/*:{KAFKA_4_3}/*", "org.apache.kafka.shell.MetadataShell",
-            "--snapshot", file, "tree", "/image",
-        ],
-        capture_output=True, text=True, check=True, timeout=60,
-    ).stdout  # fmt: skip
-    _, *parts = re.split(r"^(\w+):$", tree, flags=re.MULTILINE)
-    return dict(zip(parts[::2], parts[1::2], strict=True))
-
-
-def in_progress(image_parts: dict[str, str]) -> dict[str, str]:
-    return {name: text for name, text in image_parts.items() if name not in CHANGING}
-
-
 @pytest.mark.timeout(900)
 def test_what_is_in_progress_survives(operator: Operator, tmp_path: Path) -> None:
     cluster = operator.cluster
@@ -216,7 +122,7 @@ def test_what_is_in_progress_survives(operator: Operator, tmp_path: Path) -> Non
     clients.create(MOVED)
     clients.write()
     cluster.topics("--create", "--topic", OPEN)
-    state.configure()
+    configure(state)
     joining = second_broker(cluster, tmp_path)
     joining.start()
     transaction = OpenTransaction(tmp_path, cluster.broker_address)
@@ -243,13 +149,13 @@ def test_what_is_in_progress_survives(operator: Operator, tmp_path: Path) -> Non
         operator.follow([stop])
         log_between = committed_log(cluster)
         assert log_between.startswith(log_before)
-        assert in_progress(image(log_between, tmp_path)) == in_progress(image_before)
+        assert image(log_between, tmp_path) == image_before
         operator.follow(rest)
         assert state.shown() == before
         assert state.level() == level
         assert transaction.commit() == "committed: [begun, continued]"
         joining.start()
-        until("the reassignment is complete", lambda: state.reassigned_to(SECOND_BROKER), 60)
+        until("the reassignment is complete", lambda: is_reassigned_to(state, SECOND_BROKER), 60)
         clients.write()
         clients.check()
     finally:

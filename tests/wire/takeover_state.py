@@ -10,6 +10,7 @@ from itertools import combinations
 from pathlib import Path
 
 from tests.kafka import KAFKA_4_3, PEERS
+from tests.processes import until
 from tests.wire.kafka_nodes import KafkaCluster
 from tests.wire.metadata_support import LOG
 
@@ -18,6 +19,7 @@ SHELL = PEERS / "shell-4.3.0"
 TOPICS = "org.apache.kafka.tools.TopicCommand"
 LENGTH_END = 12
 """A batch starts with its base offset, 8 bytes, and the length of the rest, 4."""
+NOT_READ = "offset -1"
 CHANGING = ("cluster", "features", "provenance", "producerIds")
 """The parts of the image that registrations, upgrades and producers change."""
 
@@ -106,14 +108,18 @@ def image(log: bytes, folder: Path) -> dict[str, str]:
     file = folder / "shell" / f"{0:020}.log"
     file.parent.mkdir(exist_ok=True)
     file.write_bytes(log)
-    tree = subprocess.run(
-        [
-            "java", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off",
-            "-cp", f"{SHELL}/*:{KAFKA_4_3}/*", "org.apache.kafka.shell.MetadataShell",
-            "--snapshot", file, "tree", "/image",
-        ],
-        capture_output=True, text=True, check=True, timeout=60,
-    ).stdout  # fmt: skip
-    _, *parts = re.split(r"^(\w+):$", tree, flags=re.MULTILINE)
-    found = dict(zip(parts[::2], parts[1::2], strict=True))
+    command = [
+        "java", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off",
+        "-cp", f"{SHELL}/*:{KAFKA_4_3}/*", "org.apache.kafka.shell.MetadataShell",
+        "--snapshot", file, "tree", "/image",
+    ]  # fmt: skip
+
+    def read() -> dict[str, str]:
+        ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+        _, *parts = re.split(r"^(\w+):$", ran.stdout, flags=re.MULTILINE)
+        found = dict(zip(parts[::2], parts[1::2], strict=True))
+        # The shell sometimes answers before it has read the file.
+        return {} if NOT_READ in found["provenance"] else found
+
+    found: dict[str, str] = until("the shell has read the file", read, 120)
     return {name: text for name, text in found.items() if name not in CHANGING}

@@ -237,7 +237,7 @@ def _look(
 def _refuse_sasl(kafka: KafkaSettings | None, options: ConnectionOptions) -> None:
     """This command cannot ask controllers that require SASL. Raises UsageError."""
     asks_controllers = options.bootstrap_controller is not None
-    if kafka is not None and asks_controllers and kafka.protocol.startswith("SASL_"):
+    if kafka is not None and asks_controllers and kafka.uses_sasl:
         raise UsageError(
             f"{kafka.listener} is {kafka.protocol}, and this command does not use SASL: leave out "
             "--bootstrap-controller; the voters are read from the directory"

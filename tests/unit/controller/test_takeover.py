@@ -156,7 +156,7 @@ def test_an_address_that_brokers_do_not_dial(tmp_path: Path) -> None:
 
 def test_a_listener_that_authenticates_nobody_with_an_authorizer(tmp_path: Path) -> None:
     authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-    _, found = configured(tmp_path, authorizer_class_name=authorizer)
+    _, found = configured(tmp_path, authorizer_class_name=authorizer, super_users="User:ANONYMOUS")
     (wrong,) = failures(found)
     assert "does not authenticate all callers" in wrong.text
 

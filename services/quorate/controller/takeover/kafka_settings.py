@@ -74,6 +74,11 @@ class KafkaSettings:
         return known.get(self.listener or "", default)
 
     @property
+    def uses_sasl(self) -> bool:
+        """Whether `listener` requires SASL."""
+        return self.protocol.startswith("SASL_")
+
+    @property
     def prefix(self) -> str:
         """Of the settings that concern only `listener`."""
         return f"{LISTENER_PREFIX}{(self.listener or '').lower()}."

@@ -107,7 +107,7 @@ def check_settings(kafka: KafkaSettings, quorates: Path | None = None) -> Iterat
         if target is None:
             if reason := _rejected(kafka, name):
                 wrong[name] = reason
-            elif name != CLIENT_MECHANISM:
+            elif name != CLIENT_MECHANISM or not kafka.uses_sasl:
                 ignored.append(name)
         else:
             used += 1
@@ -117,7 +117,7 @@ def check_settings(kafka: KafkaSettings, quorates: Path | None = None) -> Iterat
         if quorates is None:
             yield failed("settings", f"{kafka.path}: {name} is rejected", reason)
         else:
-            yield note("settings", f"{kafka.path}: {name} is not for {quorates}: {reason}")
+            yield note("settings", f"{kafka.path}: {name} cannot be kept in {quorates}: {reason}")
     if ignored:
         yield note("settings", f"{', '.join(sorted(ignored))}: without effect on Quorate")
     if not wrong:
@@ -180,7 +180,7 @@ def check_listener(kafka: KafkaSettings, voters: VoterSet) -> Iterator[TakeoverC
     # `check_configuration` finds what is not supported.
     auth = f", {CLIENT_AUTH}={kafka.client_auth}" if kafka.protocol == "SSL" else ""
     yield note("security", f"{own.name} is {kafka.protocol}{auth}")
-    if kafka.protocol.startswith("SASL_"):
+    if kafka.uses_sasl:
         yield note(
             "security",
             f"{CLIENT_MECHANISM} is for Kafka's controllers only: Quorate's do not authenticate to "

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.certificates import make_authority, make_certificate, needs_openssl
-from tests.integration.support import quorate
+from tests.integration.support import here
 from tests.processes import until
 from tests.wire.kafka_nodes import KafkaCluster
 from tests.wire.test_sasl_brokers import (
@@ -156,16 +156,16 @@ def allow_alice(cluster: KafkaCluster, folder: Path) -> None:
 def take_over(operator: Operator) -> None:
     """The steps of README.md where the controllers' listener requires SASL."""
     for node_id, node in operator.cluster.controllers.items():
-        report = quorate("takeover", "check", "--config", node.properties, "--json").json()
+        report = here("takeover", "check", "--config", node.properties, "--json").json()
         wrong = [each for each in report["checks"] if each["state"] == "failed"]
         assert [each["check"] for each in wrong] == ["process"], wrong
-        made = quorate("takeover", "config", "--config", node.properties)
+        made = here("takeover", "config", "--config", node.properties)
         assert made.status == 0, made
         operator.quorate_properties(node_id).write_text(made.out)
     operator.cluster.stop_controllers()
     for node_id, node in operator.cluster.controllers.items():
         written = ("--quorate-config", operator.quorate_properties(node_id))
-        ran = quorate("takeover", "check", "--config", node.properties, *written)
+        ran = here("takeover", "check", "--config", node.properties, *written)
         assert ran.status == 0, ran
         assert "RAFT is SSL: controllers know this one as User:controller" in ran.out
     for process in operator.quorates.values():

@@ -29,9 +29,9 @@ TLS_SETTINGS: tuple[Setting, ...] = (
         types.path(),
         None,
         "A PEM file with the private key and the certificate. Alternatively, set "
-        "ssl.key.location and ssl.certificate.location. As listener.name.NAME.ssl.keystore.location, "
-        "and so all settings of TLS files, it is of one listener: the one for Kafka's brokers may "
-        "have its own files, all others share theirs.",
+        "ssl.key.location and ssl.certificate.location. All settings of TLS files may have the "
+        "prefix listener.name.NAME.: the listener for Kafka's brokers may have its own files; all "
+        "others share theirs.",
     ),
     Setting(
         "ssl.truststore.type",

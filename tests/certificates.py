@@ -39,13 +39,21 @@ def make_authority(directory: Path, name: str) -> tuple[Path, Path]:
 
 
 def make_certificate(
-    directory: Path, name: str, authority: tuple[Path, Path], names: Sequence[str] = ()
+    directory: Path,
+    name: str,
+    authority: tuple[Path, Path],
+    names: Sequence[str] = (),
+    usage: str = "",
 ) -> tuple[Path, Path]:
-    """A node's certificate and key; names: DNS names that it is valid for besides."""
+    """A node's certificate and key; names: DNS names that it is valid for besides.
+
+    usage: the only one that it is valid for, such as serverAuth; "" for all.
+    """
     certificate, key = directory / f"{name}.pem", directory / f"{name}.key"
     request, extensions = directory / f"{name}.csr", directory / f"{name}.ext"
     alternatives = ",".join((f"IP:{ADDRESS}", *(f"DNS:{each}" for each in names)))
-    extensions.write_text(f"subjectAltName={alternatives}\n")
+    limited = f"extendedKeyUsage={usage}\n" if usage else ""
+    extensions.write_text(f"subjectAltName={alternatives}\n{limited}")
     openssl(
         *("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
         *("-subj", f"/CN={name}", "-keyout", key, "-out", request),

@@ -83,13 +83,13 @@ class KafkaCluster:
     def broker_address(self) -> str:
         return f"{HOST}:{self.broker_port}"
 
-    def format_and_start(self, release: str) -> None:
-        """release: the metadata.version."""
+    def format_and_start(self, release: str, *options: str) -> None:
+        """release: the metadata.version. options: of kafka-storage for the controllers."""
         initial = ",".join(f"{i}@{HOST}:{port}:{'A' * 20}{i}A" for i, port in self.ports.items())
-        dynamic = ("--initial-controllers", initial)
-        for node in (*self.controllers.values(), self.broker):
-            is_voter = node is not self.broker and not self.static
-            node.format(CLUSTER, "--release-version", release, *(dynamic if is_voter else ()))
+        voters = () if self.static else ("--initial-controllers", initial)
+        for node in self.controllers.values():
+            node.format(CLUSTER, "--release-version", release, *voters, *options)
+        self.broker.format(CLUSTER, "--release-version", release)
         self.start_controllers()
         self.broker.start()
         self.broker.wait_started()

@@ -35,6 +35,7 @@ USERS = 'user_broker="broker\'s" user_alice="alice\'s"'
 AS_BROKER = 'username="broker" password="broker\'s"'
 TOPICS = "org.apache.kafka.tools.TopicCommand"
 TOKENS = "org.apache.kafka.tools.DelegationTokenCommand"
+OF_ALICE = ("--describe", "--owner-principal", "User:alice")
 TOKEN = re.compile(r"^(\S+)\s+(\S+)\s+User:alice\s+User:alice", re.MULTILINE)
 
 
@@ -157,7 +158,7 @@ def test_sasl_plaintext_and_delegation_tokens(
             found = TOKEN.search(said)
             assert found is not None, said
             token_id, secret = found[1], found[2]
-            listed = kafka_tool(TOKENS, *where, "--describe", "--owner-principal", "User:alice")
+            listed = kafka_tool(TOKENS, *where, *OF_ALICE)
             assert token_id in listed
             token = client_file(
                 tmp_path,
@@ -174,7 +175,7 @@ def test_sasl_plaintext_and_delegation_tokens(
             assert "Completed" in kafka_tool(TOKENS, *where, *renewed)
             gone = ("--expire", "--expiry-time-period", "-1", "--hmac", secret)
             kafka_tool(TOKENS, *where, *gone)
-            described = kafka_tool(TOKENS, *where, "--describe")
+            described = kafka_tool(TOKENS, *where, *OF_ALICE)
             assert token_id not in described
 
             def is_unknown() -> bool:

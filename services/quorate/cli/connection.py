@@ -189,14 +189,13 @@ def _from_file(path: Path | None) -> ConnectionConfig:
         return ConnectionConfig(())
     from quorate.controller.config_reader import load_config
     from quorate.process.properties import ConfigError, nearest, read_properties
-    from quorate.rpc.tls import TlsConfig
 
     given = read_properties(path)
     if "process.roles" in given:
         config = load_config(path)
         # The bootstrap servers are those of the first listener, so only its protocol counts.
         files = config.tls if config.listeners[0].tls else None
-        tls = None if files is None else TlsConfig(files.certificate, files.key, files.ca)
+        tls = None if files is None else files.mutual
         return ConnectionConfig(config.bootstrap_servers, tls)
     for name, (_, line) in given.items():
         if name not in CLIENT_SETTINGS:

@@ -29,8 +29,8 @@ from quorate.cli.output import (
 
 if TYPE_CHECKING:
     from quorate.controller.takeover.finding import TakeoverCheck
+    from quorate.controller.takeover.kafka_settings import KafkaSettings
     from quorate.controller.takeover.running import RunningQuorum
-    from quorate.controller.takeover.settings import KafkaSettings
     from quorate.metadata.image.metadata_image import MetadataImage
     from quorate.raft.types import VoterSet
     from quorate.recovery.examine import Examination
@@ -181,7 +181,7 @@ def config(
     if failures:
         raise CommandError(f"{failures[0].text}: {failures[0].todo}")
     for name, value in _quorates_settings(seen, port_offset).items():
-        escaped = value.replace("\\", "\\\\")
+        escaped = value.replace("\\", "\\\\").replace("\n", "\\n")
         print_line(f"{name}={escaped}")
 
 
@@ -210,7 +210,7 @@ def _look(
 
     with_metadata: whether to read the records of the log, too.
     """
-    from quorate.controller.takeover.settings import KafkaSettings
+    from quorate.controller.takeover.kafka_settings import KafkaSettings
 
     seen = Seen()
     if config is not None:
@@ -224,6 +224,7 @@ def _look(
             "--config FILE, --directory DIR or --bootstrap-controller HOST:PORT is missing"
         )
     if is_asked:
+        _refuse_sasl(seen.kafka, options)
         seen.running = _ask(options)
     if seen.directory is not None:
         _read_directory(seen, seen.directory)
@@ -231,6 +232,16 @@ def _look(
         if with_metadata and examined is not None and (not examined.damage or seen.is_in_use):
             seen.image = _image(seen, seen.directory)
     return seen
+
+
+def _refuse_sasl(kafka: KafkaSettings | None, options: ConnectionOptions) -> None:
+    """This command cannot ask controllers that require SASL. Raises UsageError."""
+    asks_controllers = options.bootstrap_controller is not None
+    if kafka is not None and asks_controllers and kafka.uses_sasl:
+        raise UsageError(
+            f"{kafka.listener} is {kafka.protocol}, and this command does not use SASL: leave out "
+            "--bootstrap-controller; the voters are read from the directory"
+        )
 
 
 def _ask(options: ConnectionOptions) -> RunningQuorum:
@@ -311,7 +322,7 @@ def _image(seen: Seen, directory: Path) -> MetadataImage | None:
 
 
 def _checks(seen: Seen, quorate_config: Path | None, port_offset: int) -> Iterator[TakeoverCheck]:
-    from quorate.controller.takeover import metadata, settings
+    from quorate.controller.takeover import configuration, metadata, settings
     from quorate.controller.takeover.finding import failed, ok
     from quorate.metadata.metadata_version import LATEST_LEVEL
 
@@ -324,14 +335,14 @@ def _checks(seen: Seen, quorate_config: Path | None, port_offset: int) -> Iterat
         todo = "correct --bootstrap-controller or --directory"
         yield failed("quorum", f"{mine.directory} is of cluster {mine.cluster_id}", todo)
     if seen.kafka is not None:
-        yield from settings.check_settings(seen.kafka)
+        yield from settings.check_settings(seen.kafka, quorate_config)
         yield from settings.check_listener(seen.kafka, seen.voters)
     if seen.kafka is not None or quorate_config is not None:
         made = {} if quorate_config is not None else _quorates_settings(seen, port_offset)
-        config, found = settings.check_configuration(made, quorate_config)
+        config, found = configuration.check_configuration(made, quorate_config)
         yield from found
     if config is not None and mine is not None:
-        yield from settings.check_match(config, seen.voters, mine.key.id)
+        yield from configuration.check_match(config, seen.voters, mine.key.id)
     listener = None if seen.kafka is None else seen.kafka.listener
     if config is not None:
         listener = config.kafka.name

@@ -6,14 +6,13 @@ it were ignored is rejected instead. A name that neither Kafka nor Quorate knows
 because a misspelled timeout must not go unnoticed.
 
 `process.node_config` declares the settings that brokers have too, `kafka.settings` and
-`kafka.security` those of the listener for Kafka's brokers, `migration.settings` those of the
-migration from ZooKeeper.
+`kafka.security` those of the listener for Kafka's brokers, `tls_settings` those of Kafka's PEM
+stores, `migration.settings` those of the migration from ZooKeeper.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import ClassVar
 
 from quorate.controller.kafka.security import BY_LISTENER, KAFKA_SECURITY_SETTINGS
@@ -24,6 +23,7 @@ from quorate.controller.migration.settings import (
     MigrationSettings,
     check_roles,
 )
+from quorate.controller.tls_settings import TLS_BY_LISTENER, TLS_SETTINGS, TlsFiles
 from quorate.process import config_types as types
 from quorate.process.config_types import INT_MAX, LONG_MAX
 from quorate.process.kafka_names import is_kafkas
@@ -50,17 +50,6 @@ class Listener:
     port: int
     tls: bool
     sasl: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class TlsFiles:
-    """PEM files. `key` and `certificate` may be one file. `ca`: the authorities that must have
-    signed the peer's certificate, on incoming and outgoing connections.
-    """
-
-    certificate: Path
-    key: Path
-    ca: Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +115,9 @@ class ControllerConfig(NodeConfig):
     listeners: tuple[Listener, ...]
     """Those of controller.listener.names, in that order."""
     tls: TlsFiles | None = None
-    """None if no listener is encrypted."""
+    """Of the gRPC listeners, or else of the one for Kafka's brokers; None if none is encrypted."""
+    kafka_tls: TlsFiles | None = None
+    """Of the listener for Kafka's brokers; None if it is not encrypted."""
     security: ControllerSecurity = ControllerSecurity()
     migration: MigrationSettings = field(default_factory=MigrationSettings)
     """The migration from ZooKeeper."""
@@ -328,31 +319,6 @@ CONTROLLER_SETTINGS: tuple[Setting, ...] = (
         "brokers only. Requires an encrypted listener: without certificates every caller is "
         "User:ANONYMOUS, and controllers cannot be told from other callers.",
     ),
-    Setting(
-        "ssl.keystore.type",
-        types.choice("PEM"),
-        None,
-        "Must be PEM if ssl.keystore.location is set: Java key stores are not supported.",
-    ),
-    Setting(
-        "ssl.keystore.location",
-        types.path(),
-        None,
-        "A PEM file with the private key and the certificate. Alternatively, set "
-        "ssl.key.location and ssl.certificate.location.",
-    ),
-    Setting(
-        "ssl.truststore.type",
-        types.choice("PEM"),
-        None,
-        "Must be PEM if ssl.truststore.location is set: Java trust stores are not supported.",
-    ),
-    Setting(
-        "ssl.truststore.location",
-        types.path(),
-        None,
-        "Kafka's name for ssl.ca.location.",
-    ),
 )
 """The settings of a controller that its configuration does not declare as fields."""
 
@@ -363,6 +329,7 @@ CONTROLLER = ConfigDef(
         declared_in(ControllerConfig),
         declared_in(ControllerSecurity),
         CONTROLLER_SETTINGS,
+        TLS_SETTINGS,
         KAFKA_LISTENER_SETTINGS,
         KAFKA_SECURITY_SETTINGS,
         MIGRATION_SETTINGS,
@@ -371,5 +338,5 @@ CONTROLLER = ConfigDef(
     is_kafkas,
     "quorate config-docs",
     check_roles,
-    BY_LISTENER,
+    BY_LISTENER | TLS_BY_LISTENER,
 )

@@ -1,7 +1,7 @@
 """Reads and validates a controller's configuration: a Java properties file and the environment.
 
 The rules of `process.properties` apply. This module checks constraints between settings. Apart from
-the properties file it opens only the PEM files that TLS needs.
+the properties file, only the PEM files that TLS needs are opened.
 
 Source: Kafka's KafkaConfig and SocketServerConfigs; KIP-853, "Configuration".
 """
@@ -19,7 +19,6 @@ from quorate.controller.config import (
     ControllerConfig,
     ControllerSecurity,
     Listener,
-    TlsFiles,
 )
 from quorate.controller.kafka.security import (
     CLIENT_AUTH,
@@ -29,12 +28,14 @@ from quorate.controller.kafka.security import (
 )
 from quorate.controller.kafka.settings import LISTENER, read_kafka_listener
 from quorate.controller.migration.settings import read_migration
+from quorate.controller.tls_settings import TlsFiles, read_tls
 from quorate.process.config_types import WILDCARD_HOSTS
 from quorate.process.node_config import has_authorizer, node_values
 from quorate.process.properties import (
     ConfigError,
     ParsedProperties,
     parse_properties,
+    parse_texts,
     values_of,
 )
 from quorate.raft.types import Endpoint, ReplicaKey, Voter, VoterSet
@@ -50,6 +51,14 @@ def load_config(
     """
     parsed = parse_properties(path, os.environ if environment is None else environment, CONTROLLER)
     return _build(parsed)
+
+
+def config_of(texts: Mapping[str, str], source: str) -> ControllerConfig:
+    """The configuration with settings that are in no file. source: what messages call them.
+
+    Raises ConfigError.
+    """
+    return _build(parse_texts(texts, source, CONTROLLER))
 
 
 # --- constraints between settings -----------------------------------------------------------------
@@ -70,6 +79,7 @@ def _build(parsed: ParsedProperties) -> ControllerConfig:
             "controller.quorum.voters is set: this controller could not find its quorum"
         )
     values = node_values(ControllerConfig, parsed)
+    grpc_tls, kafka_tls = _tls(parsed, listeners)
     if (segment_bytes := parsed.get("internal.metadata.log.segment.bytes")) is not None:
         values["segment_bytes_max"] = segment_bytes
     return ControllerConfig(
@@ -82,7 +92,8 @@ def _build(parsed: ParsedProperties) -> ControllerConfig:
             "bootstrap_servers": bootstrap,
             "static_voters": static_voters,
             "auto_join": _auto_join(parsed),
-            "tls": _tls(parsed, listeners),
+            "tls": grpc_tls or kafka_tls,
+            "kafka_tls": kafka_tls,
             "security": _security(parsed, listeners),
             "protocols": _protocols(parsed),
             "migration": read_migration(parsed),
@@ -142,6 +153,13 @@ def _protocol(parsed: ParsedProperties, name: str) -> str:
 
 def _is_tls(protocol: str) -> bool:
     return protocol in ("SSL", "SASL_SSL")
+
+
+def _tls(
+    parsed: ParsedProperties, listeners: tuple[Listener, ...]
+) -> tuple[TlsFiles | None, TlsFiles | None]:
+    encrypted = [each.name for each in listeners if each.tls]
+    return read_tls(parsed, encrypted, parsed.get(LISTENER))
 
 
 def _kafka_security(parsed: ParsedProperties, listeners: tuple[Listener, ...]) -> KafkaSecurity:
@@ -243,28 +261,3 @@ def _security(parsed: ParsedProperties, listeners: tuple[Listener, ...]) -> Cont
         node_principals=tuple((p, node) for p, node in controllers if node is not None),
         **values,
     )
-
-
-# --- TLS ------------------------------------------------------------------------------------------
-
-
-def _tls(parsed: ParsedProperties, listeners: tuple[Listener, ...]) -> TlsFiles | None:
-    encrypted = next((listener.name for listener in listeners if listener.tls), None)
-    if encrypted is None:
-        return None
-    because = f", and the listener {encrypted} is encrypted"
-    certificate = _name_of(parsed, "ssl.certificate.location", "ssl.keystore.location")
-    key = _name_of(parsed, "ssl.key.location", "ssl.keystore.location")
-    ca = _name_of(parsed, "ssl.ca.location", "ssl.truststore.location")
-    for name in (certificate, key, ca):
-        parsed.require(name, because)
-    return TlsFiles(
-        certificate=parsed.pem(certificate, "CERTIFICATE"),
-        key=parsed.pem(key, "PRIVATE KEY"),
-        ca=parsed.pem(ca, "CERTIFICATE"),
-    )
-
-
-def _name_of(parsed: ParsedProperties, name: str, store: str) -> str:
-    """The setting that names a PEM file: Kafka's `store` if only that is set, else `name`."""
-    return store if store in parsed and name not in parsed else name

@@ -86,7 +86,7 @@ class Controller:
         self._shutdown = Shutdown()
         self._telemetry = NodeTelemetry(config, watches_connections=True)
         self._authorizer = node_authorizer(config)
-        self._tls = _tls(config)
+        self._tls = None if config.tls is None else config.tls.mutual
         self._server = _server(config, self._tls, self._authorizer)
 
     async def run(self) -> None:
@@ -285,8 +285,3 @@ def _metadata_controller(
         formatted_with=formatted_with,
         wall_ms=lambda: time.time_ns() // 1_000_000,
     )
-
-
-def _tls(config: ControllerConfig) -> TlsConfig | None:
-    files = config.tls
-    return None if files is None else TlsConfig(files.certificate, files.key, files.ca)

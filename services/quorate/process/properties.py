@@ -65,6 +65,12 @@ class ConfigDef:
             return self.settings[max(overridden, key=len)] if overridden else None
         return self.settings.get(name)
 
+    def refusal(self, name: str) -> str | None:
+        """Why a name is an error, also with the prefix of a listener; None if it is not."""
+        if name.startswith(LISTENER_PREFIX):
+            return next((why for k, why in self.refused.items() if name.endswith(f".{k}")), None)
+        return self.refused.get(name)
+
 
 @dataclass(slots=True)
 class ParsedProperties:
@@ -172,11 +178,24 @@ def read_properties(path: Path) -> dict[str, tuple[str, int]]:
 def parse_properties(
     path: Path | None, environment: Mapping[str, str], config_def: ConfigDef
 ) -> ParsedProperties:
-    """Parse all settings of `setting`, each on its own. Raises ConfigError."""
+    """Parse the settings of a file and the environment, each on its own. Raises ConfigError."""
     parsed = ParsedProperties("the environment" if path is None else str(path), config_def)
     for name, (text, line) in ({} if path is None else read_properties(path)).items():
         _take(parsed, name, text.strip(), f"{path}:{line}")
     _read_environment(parsed, environment)
+    return _parsed(parsed)
+
+
+def parse_texts(texts: Mapping[str, str], source: str, config_def: ConfigDef) -> ParsedProperties:
+    """Parse settings that are in no file. source: what messages call them. Raises ConfigError."""
+    parsed = ParsedProperties(source, config_def)
+    for name, text in texts.items():
+        _take(parsed, name, text, source)
+    return _parsed(parsed)
+
+
+def _parsed(parsed: ParsedProperties) -> ParsedProperties:
+    config_def = parsed.config_def
     config_def.check_texts(parsed)
     for name, setting in config_def.settings.items():
         parsed.values[name] = _parse(name, setting, parsed)
@@ -191,8 +210,8 @@ def _take(parsed: ParsedProperties, name: str, text: str, place: str) -> None:
     config_def = parsed.config_def
     if config_def.setting(name) is not None:
         parsed.texts[name], parsed.places[name] = text, place
-    elif name in config_def.refused:
-        raise ConfigError(f"{place}: {name} is not supported: {config_def.refused[name]}")
+    elif (reason := config_def.refusal(name)) is not None:
+        raise ConfigError(f"{place}: {name} is not supported: {reason}")
     elif config_def.ignored(name):
         whose = "Kafka's and" if is_kafkas(name) else "another process's and"
         parsed.warnings.append(

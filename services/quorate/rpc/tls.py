@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import logging
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import grpc
 
@@ -128,6 +128,42 @@ def _element(der: bytes, position: int) -> tuple[int, int, int]:
         count = length & 0x7F
         length, begin = int.from_bytes(der[begin : begin + count], "big"), begin + count
     return tag, begin, begin + length
+
+
+def certificate_for_peers(tls: TlsConfig, host: str) -> Mapping[str, Any]:
+    """The node's own certificate, as `ssl.SSLObject.getpeercert` describes it to a peer.
+
+    host: the name or address that peers dial. It is the result of a mutual handshake, in memory, in
+    which both sides have these files. Raises TlsError if one side rejects the other.
+    """
+    _check(tls)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    try:
+        if tls.certificate is not None:
+            context.load_cert_chain(tls.certificate, tls.key, password="")
+        context.load_verify_locations(tls.ca)
+        client = context.wrap_bio(to_client, to_server, server_hostname=host)
+        accepting = ServerContext(tls).current()
+        server = accepting.wrap_bio(to_server, to_client, server_side=True)
+        while not all([_has_shaken_hands(client), _has_shaken_hands(server)]):
+            if not (to_server.pending or to_client.pending):
+                raise TlsError(f"peers would not complete a handshake with {tls.certificate}")
+    except ssl.SSLCertVerificationError as error:
+        said = error.verify_message
+        raise TlsError(f"peers would reject {tls.certificate}: {said.rstrip('.')}") from None
+    except (ssl.SSLError, OSError, ValueError) as error:
+        raise TlsError(f"the TLS files cannot be used: {_said(error)}") from None
+    return client.getpeercert() or {}
+
+
+def _has_shaken_hands(side: ssl.SSLObject) -> bool:
+    """Continue a handshake; returns whether it is complete."""
+    try:
+        side.do_handshake()
+    except ssl.SSLWantReadError:
+        return False
+    return True
 
 
 class _WatchedFiles:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from quorate.controller.config import ControllerConfig
 from quorate.controller.config_reader import load_config
-from quorate.controller.takeover import metadata, settings
+from quorate.controller.takeover import configuration, metadata, settings
 from quorate.controller.takeover.finding import CheckState, TakeoverCheck
-from quorate.controller.takeover.settings import KafkaSettings
+from quorate.controller.takeover.kafka_settings import KafkaSettings
 from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.process.properties import ConfigError
 from quorate.raft.types import Endpoint, ReplicaKey, Voter, VoterSet
@@ -37,12 +37,12 @@ def voters(listener: str = "CONTROLLER") -> VoterSet:
     )
 
 
-def kafka(tmp_path: Path, **changes: str | None) -> settings.KafkaSettings:
+def kafka(tmp_path: Path, **changes: str | None) -> KafkaSettings:
     """With changes to KAFKAS, whose names have `_` for `.`; None removes a setting."""
     texts = KAFKAS | {name.replace("_", "."): text for name, text in changes.items()}
     path = tmp_path / "kafka.properties"
     path.write_text("".join(f"{k}={v}\n" for k, v in texts.items() if v is not None))
-    return settings.KafkaSettings.read(path)
+    return KafkaSettings.read(path)
 
 
 def configured(
@@ -50,7 +50,7 @@ def configured(
 ) -> tuple[ControllerConfig, list[TakeoverCheck]]:
     found = kafka(tmp_path, **changes)
     made = settings.quorates_settings(found, voters(), Path("/var/lib/kafka"))
-    config, findings = settings.check_configuration(made, None)
+    config, findings = configuration.check_configuration(made, None)
     assert config is not None, findings
     return config, findings
 
@@ -66,7 +66,7 @@ def test_quorates_settings_keep_what_brokers_dial(tmp_path: Path) -> None:
     assert config.kafka.name == "CONTROLLER"
     assert list(map(str, config.bootstrap_servers)) == ["c1:9193", "c2:9193", "c3:9193"]
     assert config.metadata_log_dir == Path("/var/lib/kafka")
-    assert not failures(settings.check_match(config, voters(), 2))
+    assert not failures(configuration.check_match(config, voters(), 2))
     assert not config.warnings
 
 
@@ -156,20 +156,20 @@ def test_an_address_that_brokers_do_not_dial(tmp_path: Path) -> None:
 
 def test_a_listener_that_authenticates_nobody_with_an_authorizer(tmp_path: Path) -> None:
     authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-    _, found = configured(tmp_path, authorizer_class_name=authorizer)
+    _, found = configured(tmp_path, authorizer_class_name=authorizer, super_users="User:ANONYMOUS")
     (wrong,) = failures(found)
     assert "does not authenticate all callers" in wrong.text
 
 
 def test_a_configuration_that_does_not_match(tmp_path: Path) -> None:
     config, _ = configured(tmp_path)
-    assert failures(settings.check_match(config, voters(), 2)) == []
-    wrong = failures(settings.check_match(config, voters(), 3))
+    assert failures(configuration.check_match(config, voters(), 2)) == []
+    wrong = failures(configuration.check_match(config, voters(), 3))
     assert [each.text.split()[0] for each in wrong] == ["node.id", "CONTROLLER://c2:9093"]
     more = VoterSet.of(
         [*voters(), Voter(ReplicaKey(4, "x"), (Endpoint("CONTROLLER", "c4", 9093),))]
     )
-    (lacking,) = failures(settings.check_match(config, more, 2))
+    (lacking,) = failures(configuration.check_match(config, more, 2))
     assert "controller.quorum.voters lacks 4" in lacking.text
 
 

@@ -104,7 +104,7 @@ def _bridge(
         listener.name,
         listener.host,
         listener.port,
-        components.tls if listener.tls else None,
+        None if config.kafka_tls is None else config.kafka_tls.mutual,
         security.principal_mapping,
         frozenset(denied if security.authorizer else ()),
         kafka.connections_max,

@@ -24,6 +24,8 @@ from quorate.process.setting import Setting
 CLIENT_AUTH = "ssl.client.auth"
 ENABLED = "sasl.enabled.mechanisms"
 JAAS = "sasl.jaas.config"
+PLAIN_JAAS = f"{PLAIN.lower()}.{JAAS}"
+"""After the prefix of the listener."""
 RECEIVE_SIZE = "sasl.server.max.receive.size"
 HANDLER = "sasl.server.callback.handler.class"
 REAUTH = "connections.max.reauth.ms"
@@ -208,9 +210,13 @@ def _sasl(parsed: ParsedProperties, listener: str) -> SaslConfig:
 
 
 def _plain_users(parsed: ParsedProperties, listener: str) -> dict[str, str]:
-    name = f"{LISTENER_PREFIX}{listener.lower()}.{PLAIN.lower()}.{JAAS}"
+    name = f"{LISTENER_PREFIX}{listener.lower()}.{PLAIN_JAAS}"
     if name not in parsed:
-        parsed.fail(ENABLED, f"PLAIN on the listener {listener} needs {name}")
+        parsed.fail(
+            parsed.name_for(listener, ENABLED),
+            f"PLAIN on the listener {listener} needs {name}; a file of "
+            "java.security.auth.login.config is not read",
+        )
     try:
         module = parse_jaas(parsed.get(name) or "")
     except ValueError as error:

@@ -146,7 +146,7 @@ def _offsets(spec: str, topic: str) -> Callable[[Any], Any]:
     )
 
 
-ASSIGNED: Final = {"replica_assignment": [[FIRST, SECOND], [SECOND, FIRST]]}
+ASSIGNED: Final = {"num_partitions": 2, "replica_assignment": [[FIRST, SECOND], [SECOND, FIRST]]}
 
 CONFLUENT_KAFKA: Final[Sequence[Operation]] = (
     Operation("create_topics", "", _create(("c-made", {**ASSIGNED, "config": {"flush.ms": "5"}}))),

@@ -12,7 +12,9 @@ from typing import Any, Final
 from quorate.records.primitives import uuid_from_bytes
 
 TIMEOUT_S: Final = 60
-CHANGING: Final = frozenset({"throttle_time_ms", "cluster_id", "leader_epoch", "timestamp"})
+CHANGING: Final = frozenset(
+    {"throttle_time_ms", "cluster_id", "finalized_epoch", "leader_epoch", "timestamp"}
+)
 """Fields that differ between any two clusters."""
 
 

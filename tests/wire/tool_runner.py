@@ -18,6 +18,7 @@ PATTERNS: Final = (
     (r'"CONTROLLER://[^"]*", "KAFKA://', '"KAFKA://'),
     (r"^(\d+)(\s+\S+)\s+\d+\s+\d+\s.*Observer", r"\1\2 Observer"),
     (r"^(\d+)(\s+\S+)\s+\d+\s+\d+\s.*(Leader|Follower)", r"\1\2 Voter"),
+    (r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "UUID"),
     (r"(?<![\w+/.])[A-Za-z0-9_-]{22}(?![\w+/=-])", "UUID"),
     # The tools choose these at random.
     (r'"replicas":\[[\d,]+\],"log_dirs":\["any","any"\]', '"replicas":ANY'),

@@ -92,7 +92,7 @@ def topics_created(module: Any, response: r.CreateTopicsResponse | DescribedCrea
             _created(
                 module,
                 topic,
-                configs.get(topic.name),
+                configs.get(topic.name, ()),
                 is_hidden=topic.error is ErrorCode.NONE and topic.name not in configs,
             )
             for topic in response.response.topics
@@ -103,14 +103,14 @@ def topics_created(module: Any, response: r.CreateTopicsResponse | DescribedCrea
 def _created(
     module: Any,
     topic: r.CreatedTopic,
-    configs: tuple[ConfigDescription, ...] | None = None,
+    configs: tuple[ConfigDescription, ...] = (),
     *,
     is_hidden: bool = False,
 ) -> Any:
     """Convert one result. Of a hidden topic, only the name and the id are in the response."""
     hidden = ErrorCode.TOPIC_AUTHORIZATION_FAILED if is_hidden else ErrorCode.NONE
-    described: tuple[Any, ...] | None = None
-    if configs is not None and hasattr(module, "CreatableTopicConfigs"):
+    described: tuple[Any, ...] = ()
+    if hasattr(module, "CreatableTopicConfigs"):
         described = tuple(_created_config(module, config) for config in configs)
     return s.make(
         module.CreatableTopicResult,
@@ -120,7 +120,7 @@ def _created(
         topic_config_error_code=s.error_field(hidden),
         num_partitions=-1 if is_hidden else topic.partitions,
         replication_factor=-1 if is_hidden else topic.replication_factor,
-        configs=() if is_hidden else described,
+        configs=described,
     )
 
 
@@ -200,10 +200,17 @@ def partitions_created(module: Any, response: r.CreatePartitionsResponse) -> Any
     return s.answer(
         module,
         results=tuple(
-            s.make(module.CreatePartitionsTopicResult, name=topic.name, **s.outcome(topic))
+            s.make(module.CreatePartitionsTopicResult, name=topic.name, **_not_grown(topic))
             for topic in response.topics
         ),
     )
+
+
+def _not_grown(topic: r.PartResult) -> dict[str, Any]:
+    """The error fields. Kafka's have no text for an unknown topic."""
+    if topic.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return s.error_fields(topic.error)
+    return s.outcome(topic)
 
 
 def no_partitions_created(

@@ -108,7 +108,7 @@ def test_a_new_topics_effective_configs_are_in_the_response(version: int) -> Non
     assert (hidden.num_partitions, hidden.replication_factor, hidden.configs) == (-1, -1, ())
     assert int(hidden.topic_config_error_code) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert (int(hidden.error_code), int(wrong.topic_config_error_code)) == (0, 0)
-    assert wrong.configs is None
+    assert wrong.configs == ()
 
 
 @pytest.mark.parametrize("version", range(1, 7))

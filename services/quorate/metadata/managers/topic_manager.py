@@ -341,7 +341,7 @@ def _more_partitions(
     if topic.assignments is not None and len(topic.assignments) != more:
         raise RefusedError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"Attempted to add {more} additional partition(s), but "
+            f"Attempted to add {more} additional partition(s), but only "
             f"{len(topic.assignments)} assignment(s) were specified.",
         )
     _take(quota, more)

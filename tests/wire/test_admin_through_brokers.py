@@ -11,7 +11,6 @@ controllers have committed it, so a command that only reads is repeated while th
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
@@ -21,12 +20,10 @@ import pytest
 from tests.wire.client_operations import CONFLUENT_KAFKA, KAFKA_PYTHON, Operation
 from tests.wire.client_results import plain
 from tests.wire.compared_clusters import ComparedCluster, compared_clusters
+from tests.wire.comparison import compare
 from tests.wire.tool_commands import BROKER_COMMANDS, CLASSES, FILES, Command
 from tests.wire.tool_runner import ToolRunner, normal
 
-SETTLED_S: Final = 10.0
-KNOWN_DIFFERENCE_S: Final = 1.0
-POLL_S: Final = 0.2
 HMAC: Final = re.compile(r"^\S+\s+(\S+=)\s+User:", re.MULTILINE)
 RECORDS: Final = "3000"
 """So many kilobytes need more than one Fetch, so throttled replicas do not catch up."""
@@ -55,7 +52,7 @@ class Side:
         said = self.runner.run(CLASSES[command.tool], *self._addressed(command, arguments))
         if found := HMAC.search(said):
             self.hmac = found[1]
-        return normal(said, self.names, is_set=command.tool == "kafka-acls")
+        return normal(said, self.names, is_set=command.is_set)
 
     def _addressed(self, command: Command, arguments: list[str]) -> list[str]:
         where = ["--bootstrap-server", self.cluster.address]
@@ -115,27 +112,6 @@ def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side
         finally:
             for side in made:
                 side.runner.close()
-
-
-def compare(
-    ask: Callable[[Side], str],
-    sides: Sequence[Side],
-    pool: ThreadPoolExecutor,
-    command: Command | Operation,
-    expected: str = "",
-) -> str:
-    """Ask both sides at once. Why the results are not what the tables say, empty if they are."""
-    deadline = time.monotonic() + (KNOWN_DIFFERENCE_S if command.difference else SETTLED_S)
-    while True:
-        kafkas, quorates = pool.map(ask, sides)
-        is_settled = kafkas == quorates and expected in kafkas
-        if is_settled or not command.is_read or time.monotonic() > deadline:
-            break
-        time.sleep(POLL_S)
-    is_expected = expected in kafkas and expected in quorates
-    if is_expected and (kafkas != quorates) is bool(command.difference):
-        return ""
-    return f"{command}\n  Kafka: {kafkas}\n  Quorate: {quorates}\n"
 
 
 @pytest.mark.timeout(600)

@@ -15,7 +15,8 @@ import pytest
 from tests.integration.bridge_support import KafkaQuorum, listens
 from tests.integration.support import CLUSTER, HOST, free_ports, until
 from tests.kafka import KAFKA_4_3, KafkaNode
-from tests.wire.tool_commands import CLASSES, CONTROLLER_COMMANDS, Command
+from tests.wire.comparison import compare
+from tests.wire.tool_commands import CLASSES, CONTROLLER_COMMANDS, FILES, Command
 from tests.wire.tool_runner import ToolRunner, normal
 
 IDS: Final = (1, 2, 3)
@@ -59,30 +60,49 @@ def quorum(tmp_path: Path) -> Iterator[KafkaQuorum]:
     made.kill()
 
 
-def run(runner: ToolRunner, command: Command, address: str) -> str:
-    where = ("--bootstrap-controller", address)
-    arguments = command.arguments
-    # Options of kafka-cluster follow its subcommand.
-    ordered = (*arguments, *where) if command.tool == "kafka-cluster" else (*where, *arguments)
-    return runner.run(CLASSES[command.tool], *ordered)
+def format_new_controller(folder: Path) -> None:
+    """Format a controller that does not run, for `add-controller`, in FOLDER/node-4."""
+    settings = {
+        "process.roles": "controller",
+        "node.id": 4,
+        "controller.listener.names": "KAFKA",
+        "listeners": f"KAFKA://{HOST}:{free_ports(1)[0]}",
+        "listener.security.protocol.map": "KAFKA:PLAINTEXT",
+        "controller.quorum.bootstrap.servers": f"{HOST}:1",
+        "log.dirs": folder / "kafka-4",
+    }
+    made = KafkaNode(folder / "node-4", KAFKA_4_3, settings)
+    made.format(CLUSTER, "--no-initial-controllers", "--release-version", RELEASE)
 
 
-def outputs(ports: Sequence[int], folder: Path) -> list[str]:
-    """What each of the commands prints."""
-    address = ",".join(f"{HOST}:{port}" for port in ports)
-    names = {str(port): "PORT" for port in ports}
-    runner = ToolRunner(folder)
-    try:
-        # Until all controllers have registered, some are not listed.
+class Side:
+    """Controllers, and the process that runs the tools on them."""
+
+    def __init__(self, folder: Path, ports: Sequence[int]) -> None:
+        self.folder = folder
+        self.address = ",".join(f"{HOST}:{port}" for port in ports)
+        self.names = {str(port): "PORT" for port in ports}
+        self.runner = ToolRunner(folder)
+
+    def run(self, command: Command) -> str:
+        """What the command prints, in comparable form."""
+        where = ("--bootstrap-controller", self.address)
+        arguments = tuple(each.replace("{folder}", str(self.folder)) for each in command.arguments)
+        if command.action == "add-controller":
+            where += ("--command-config", str(self.folder / "node-4/server.properties"))
+        # Options of kafka-cluster follow its subcommand.
+        ordered = (*arguments, *where) if command.tool == "kafka-cluster" else (*where, *arguments)
+        said = self.runner.run(CLASSES[command.tool], *ordered)
+        return normal(said, self.names, is_set=command.is_set)
+
+    def until_registered(self) -> None:
+        """Until all controllers have registered, some are not listed."""
         listed = Command("kafka-cluster", "list-endpoints", ("list-endpoints",))
         until(
             "all controllers are registered",
-            lambda: run(runner, listed, address).count("controller") >= len(IDS),
+            lambda: self.run(listed).count("controller") >= len(IDS),
             START_S,
         )
-        return [normal(run(runner, each, address), names) for each in CONTROLLER_COMMANDS]
-    finally:
-        runner.close()
 
 
 @pytest.mark.timeout(400)
@@ -91,13 +111,18 @@ def test_tools_print_what_they_print_on_kafkas_controllers(
 ) -> None:
     assert kafka_tool is not None, "the jars are there"
     until("all listen", lambda: all(map(listens, quorum.ports.values())))
-    with kafkas_controllers(tmp_path) as ports, ThreadPoolExecutor(2) as pool:
-        ours = pool.submit(outputs, [*quorum.ports.values()], tmp_path)
-        kafkas = pool.submit(outputs, ports, tmp_path)
-        pairs = zip(CONTROLLER_COMMANDS, kafkas.result(), ours.result(), strict=True)
+    format_new_controller(tmp_path)
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    with ExitStack() as stack:
+        ports = stack.enter_context(kafkas_controllers(tmp_path))
+        pool = stack.enter_context(ThreadPoolExecutor(2))
+        sides = [Side(tmp_path, each) for each in (ports, [*quorum.ports.values()])]
+        for side in sides:
+            stack.callback(side.runner.close)
+        list(pool.map(Side.until_registered, sides))
         wrong = [
-            f"{command.text}\n  Kafka: {theirs}\n  Quorate: {own}"
-            for command, theirs, own in pairs
-            if (theirs == own) is bool(command.difference)
+            compare(lambda side: side.run(command), sides, pool, command, command.expected)  # noqa: B023
+            for command in CONTROLLER_COMMANDS
         ]
-    assert not wrong, "\n".join(wrong)
+    assert not any(wrong), "".join(wrong)

@@ -69,6 +69,11 @@ class Command:
         return shlex.join((self.tool, *self.arguments))
 
     @property
+    def is_set(self) -> bool:
+        """Whether the tool prints lines in any order."""
+        return self.tool == "kafka-acls"
+
+    @property
     def is_read(self) -> bool:
         """Whether it changes nothing, so that it can be repeated until a change is known."""
         return not _READS.isdisjoint(self.arguments)

@@ -181,7 +181,7 @@ CONFLUENT_KAFKA: Final[Sequence[Operation]] = (
     Operation(
         "create_partitions", "errors", _more("c-made", 4, replica_assignment=[[UNKNOWN, FIRST]])
     ),
-    Operation("list_topics", "", lambda client: client.list_topics(timeout=TIMEOUT_S).topics),
+    Operation("list_topics", "", lambda client: list(client.list_topics(timeout=TIMEOUT_S).topics)),
     Operation(
         "describe_topics",
         "",

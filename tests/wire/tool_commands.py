@@ -71,7 +71,7 @@ class Command:
     @property
     def is_set(self) -> bool:
         """Whether the tool prints lines in any order."""
-        return self.tool == "kafka-acls"
+        return self.tool in ("kafka-acls", "kafka-broker-api-versions")
 
     @property
     def is_read(self) -> bool:

@@ -20,6 +20,7 @@ PATTERNS: Final = (
     (r"^(\d+)(\s+\S+)\s+\d+\s+\d+\s.*(Leader|Follower)", r"\1\2 Voter"),
     (r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "UUID"),
     (r"(?<![\w+/.])[A-Za-z0-9_-]{22}(?![\w+/=-])", "UUID"),
+    (r'"topic_id": "[^"]{22}"', '"topic_id": "UUID"'),
     # The tools choose these at random.
     (r'"replicas":\[[\d,]+\],"log_dirs":\["any","any"\]', '"replicas":ANY'),
     (r"BROKER-\d+ \(\d+\)", "COORDINATOR"),
@@ -30,6 +31,7 @@ PATTERNS: Final = (
     (r"[ \t]+", " "),
 )
 """What differs between any two clusters."""
+OBSERVERS: Final = re.compile(r"(?<=CurrentObservers: \[\{).*(?=\}\])")
 
 
 class ToolRunner:
@@ -75,6 +77,7 @@ def normal(text: str, names: Mapping[str, str], *, is_set: bool = False) -> str:
         text = text.replace(found, names[found])
     for pattern, replacement in PATTERNS:
         text = re.sub(pattern, replacement, text, flags=re.MULTILINE)
+    text = OBSERVERS.sub(lambda found: "}, {".join(sorted(found[0].split("}, {"))), text)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if lines and lines[0].startswith("NodeId"):
         # Replicas in the order of their ids, since the leader is listed first.

@@ -12,6 +12,7 @@ from typing import Any, Final
 from quorate.records.primitives import uuid_from_bytes
 
 TIMEOUT_S: Final = 60
+FAILED: Final = "failed"
 CHANGING: Final = frozenset(
     {"throttle_time_ms", "cluster_id", "finalized_epoch", "leader_epoch", "timestamp"}
 )
@@ -19,7 +20,7 @@ CHANGING: Final = frozenset(
 
 
 def plain(call: Callable[[], Any]) -> str:
-    """The result of a call, or its error."""
+    """The result of a call, or its error: each error is the value of a key FAILED."""
     return json.dumps(_outcome(call), indent=1, sort_keys=True)
 
 
@@ -34,8 +35,8 @@ def _error(error: Any) -> Any:
     """The kind and the text of an error. confluent-kafka's error is in that of the exception."""
     found = error.args[0] if getattr(error, "args", ()) else error
     if hasattr(found, "code") and hasattr(found, "str"):
-        return f"{found.name()}: {found.str()}"
-    return f"{type(error).__name__}: {error}"
+        return {FAILED: f"{found.name()}: {found.str()}"}
+    return {FAILED: f"{type(error).__name__}: {error}"}
 
 
 def _value(value: Any) -> Any:

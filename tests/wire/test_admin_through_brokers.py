@@ -13,12 +13,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, Final
 
 import pytest
 
-from tests.wire.client_operations import CONFLUENT_KAFKA, KAFKA_PYTHON, Operation
-from tests.wire.client_results import plain
+from tests.wire.client_operations import CONFLUENT_KAFKA, ERRORS, KAFKA_PYTHON, Operation
+from tests.wire.client_results import FAILED, plain
 from tests.wire.compared_clusters import ComparedCluster, compared_clusters
 from tests.wire.comparison import compare
 from tests.wire.tool_commands import BROKER_COMMANDS, CLASSES, FILES, Command
@@ -125,14 +126,18 @@ def test_tools_print_what_they_print_on_kafkas_controllers(sides: tuple[Side, Si
     assert not any(wrong), "".join(wrong)
 
 
-def confluent_kafka(addresses: str) -> Any:
+@contextmanager
+def confluent_kafka(addresses: str) -> Iterator[Any]:
     admin = pytest.importorskip("confluent_kafka.admin")
-    return admin.AdminClient({"bootstrap.servers": addresses})
+    yield admin.AdminClient({"bootstrap.servers": addresses})
 
 
-def kafka_python(addresses: str) -> Any:
+@contextmanager
+def kafka_python(addresses: str) -> Iterator[Any]:
     admin = pytest.importorskip("kafka.admin")
-    return admin.KafkaAdminClient(bootstrap_servers=addresses.split(","))
+    client = admin.KafkaAdminClient(bootstrap_servers=addresses.split(","))
+    yield client
+    client.close()
 
 
 @pytest.mark.timeout(300)
@@ -140,13 +145,22 @@ def kafka_python(addresses: str) -> Any:
     ("connect", "operations"), [(confluent_kafka, CONFLUENT_KAFKA), (kafka_python, KAFKA_PYTHON)]
 )
 def test_admin_clients_get_what_they_get_on_kafkas_controllers(
-    sides: tuple[Side, Side], connect: Callable[[str], Any], operations: Sequence[Operation]
+    sides: tuple[Side, Side],
+    connect: Callable[[str], AbstractContextManager[Any]],
+    operations: Sequence[Operation],
 ) -> None:
-    clients = {id(side): connect(side.cluster.address) for side in sides}
-
     def ask(operation: Operation) -> Callable[[Side], str]:
-        return lambda side: normal(plain(lambda: operation.call(clients[id(side)])), side.names)
+        def run(side: Side) -> str:
+            result = plain(lambda: operation.call(clients[side.cluster.name]))
+            assert operation.subject == ERRORS or FAILED not in result, (operation, result)
+            return normal(result, side.names)
 
-    with ThreadPoolExecutor(2) as pool:
+        return run
+
+    with ExitStack() as stack:
+        pool = stack.enter_context(ThreadPoolExecutor(2))
+        clients = {
+            side.cluster.name: stack.enter_context(connect(side.cluster.address)) for side in sides
+        }
         wrong = [compare(ask(each), sides, pool, each) for each in operations]
     assert not any(wrong), "".join(wrong)

@@ -23,7 +23,7 @@ PATTERNS: Final = (
     (r'"topic_id": "[^"]{22}"', '"topic_id": "UUID"'),
     # The tools choose these at random.
     (r'"replicas":\[[\d,]+\],"log_dirs":\["any","any"\]', '"replicas":ANY'),
-    (r"BROKER-\d+ \(\d+\)", "COORDINATOR"),
+    (r"BROKER-\d+\s+\(\d+\)", "COORDINATOR"),
     (r"(LeaderId|LeaderEpoch|HighWatermark|MaxFollower\w+):\s+-?\d+", r"\1"),
     (r"Epoch: \d+", "Epoch"),
     (r"\d{4}-\d\d-\d\dT\d\d:\d\d", "TIME"),

@@ -157,7 +157,7 @@ def _check_resource(context: ControllerContext, resource: ConfigResource) -> Non
             ):
                 raise RefusedError(
                     ErrorCode.BROKER_ID_NOT_REGISTERED,
-                    f"No broker with id {resource.name} found.",
+                    f"No node with id {resource.name} found.",
                 )
         case ConfigResourceType.CLIENT_METRICS | ConfigResourceType.GROUP:
             if not resource.name:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from quorate.records.primitives import uuid_from_bytes
 
 TIMEOUT_S: Final = 60
-FAILED: Final = "failed"
+FAILED: Final = "fails with"
 CHANGING: Final = frozenset(
     {"throttle_time_ms", "cluster_id", "finalized_epoch", "leader_epoch", "timestamp"}
 )

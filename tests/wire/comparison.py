@@ -29,17 +29,29 @@ def compare(
     sides: Sequence[Side],
     pool: ThreadPoolExecutor,
     compared: Compared,
+    *,
     expected: str = "",
+    unexpected: str | None = None,
 ) -> str:
-    """Ask both sides at once. Why the results are not what the tables say, empty if they are."""
+    """Ask both sides at once. Why the results are not what the tables say, empty if they are.
+
+    expected, unexpected: what both results contain, and what none of them contains.
+    """
+
+    def is_expected(result: str) -> bool:
+        return expected in result and (unexpected is None or unexpected not in result)
+
     deadline = time.monotonic() + (KNOWN_DIFFERENCE_S if compared.difference else SETTLED_S)
     while True:
         kafkas, quorates = pool.map(ask, sides)
-        is_settled = kafkas == quorates and expected in kafkas
+        is_settled = kafkas == quorates and is_expected(kafkas)
         if is_settled or not compared.is_read or time.monotonic() > deadline:
             break
         time.sleep(POLL_S)
-    is_expected = expected in kafkas and expected in quorates
-    if is_expected and (kafkas != quorates) is bool(compared.difference):
+    if (
+        is_expected(kafkas)
+        and is_expected(quorates)
+        and (kafkas != quorates) is bool(compared.difference)
+    ):
         return ""
     return f"{compared}\n  Kafka: {kafkas}\n  Quorate: {quorates}\n"

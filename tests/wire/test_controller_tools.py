@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -122,7 +123,9 @@ def test_tools_print_what_they_print_on_kafkas_controllers(
             stack.callback(side.runner.close)
         list(pool.map(Side.until_registered, sides))
         wrong = [
-            compare(lambda side: side.run(command), sides, pool, command, command.expected)  # noqa: B023
+            compare(
+                partial(Side.run, command=command), sides, pool, command, expected=command.expected
+            )
             for command in CONTROLLER_COMMANDS
         ]
     assert not any(wrong), "".join(wrong)

@@ -10,6 +10,7 @@ controllers have committed it, so a command that only reads is repeated while th
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,7 @@ from typing import Any, Final
 
 import pytest
 
+from tests.kafka import missing
 from tests.wire.client_operations import CONFLUENT_KAFKA, ERRORS, KAFKA_PYTHON, Operation
 from tests.wire.client_results import FAILED, plain
 from tests.wire.compared_clusters import ComparedCluster, compared_clusters
@@ -129,15 +131,23 @@ def test_tools_print_what_they_print_on_kafkas_controllers(sides: tuple[Side, Si
     assert not any(wrong), "".join(wrong)
 
 
+def library(name: str) -> Any:
+    """A module of a client library, which the extra `test` has."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        missing(f"{error}: pip install '.[test]'")
+
+
 @contextmanager
 def confluent_kafka(addresses: str) -> Iterator[Any]:
-    admin = pytest.importorskip("confluent_kafka.admin")
+    admin = library("confluent_kafka.admin")
     yield admin.AdminClient({"bootstrap.servers": addresses})
 
 
 @contextmanager
 def kafka_python(addresses: str) -> Iterator[Any]:
-    admin = pytest.importorskip("kafka.admin")
+    admin = library("kafka.admin")
     client = admin.KafkaAdminClient(bootstrap_servers=addresses.split(","))
     yield client
     client.close()

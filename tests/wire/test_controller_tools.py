@@ -82,7 +82,9 @@ class Side:
     def __init__(self, folder: Path, ports: Sequence[int]) -> None:
         self.folder = folder
         self.address = ",".join(f"{HOST}:{port}" for port in ports)
-        self.names = {str(port): "PORT" for port in ports}
+        # Which controller leads differs.
+        self.names = {f"Local controller {each} ": "The leader " for each in IDS}
+        self.names |= {str(port): "PORT" for port in ports}
         self.runner = ToolRunner(folder)
 
     def run(self, command: Command) -> str:

@@ -9,10 +9,9 @@ from typing import Final, NamedTuple
 import pytest
 from quorate.bridge.apis import KAFKA_APIS
 
-SOURCE: Final = Path(__file__).with_name("ListControllerApis.java")
+from tests.wire.controller_apis import DIFFERENCES, VOTERS
 
-VOTERS: Final = {"Vote", "BeginQuorumEpoch", "EndQuorumEpoch", "UpdateRaftVoter"}
-"""Only voters send these, and Quorate's voters speak gRPC to each other."""
+SOURCE: Final = Path(__file__).with_name("ListControllerApis.java")
 
 
 class Api(NamedTuple):
@@ -35,7 +34,7 @@ def kafkas(kafka_tool: Callable[..., str]) -> dict[int, Api]:
 def test_every_api_of_kafkas_controllers_is_served_in_every_version(
     kafkas: dict[int, Api],
 ) -> None:
-    missing = {api.name for key, api in kafkas.items() if key not in KAFKA_APIS}
+    missing = {key: api.name for key, api in kafkas.items() if key not in KAFKA_APIS}
     assert missing == VOTERS
     served = {
         api.name: KAFKA_APIS[key].versions
@@ -56,3 +55,7 @@ def test_what_brokers_forward_may_be_in_an_envelope(kafkas: dict[int, Api]) -> N
     forwarded = {api.name for api in kafkas.values() if api.is_forwarded}
     served = {api.name for api in KAFKA_APIS.values() if api.forwarded}
     assert served == forwarded - {"AllocateProducerIds"}
+
+
+def test_differences_are_those_of_apis_that_exist(kafkas: dict[int, Api]) -> None:
+    assert DIFFERENCES.keys() <= {api.name for api in kafkas.values()}

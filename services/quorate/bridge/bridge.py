@@ -42,7 +42,10 @@ from quorate.bridge.replication import Replication, respond
 from quorate.bridge.sasl import SaslAuthenticator
 from quorate.bridge.sasl_config import SaslConfig
 from quorate.bridge.server import BridgeServer, api_versions
+from quorate.bridge.topics import describe_creation
 from quorate.metadata import requests as r
+from quorate.metadata.authorizer import Operation, Resource, ResourceType
+from quorate.metadata.image.configs import ConfigResourceType
 from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.metadata.image.tokens import TokenSecrets
 from quorate.raft.errors import ErrorCode
@@ -322,12 +325,26 @@ class Bridge:
         if isinstance(request, r.TokenRequest):
             return await self._ask_about_token(request, timeout_ms, caller)
         if self._authorizer is None:
-            return await self._serve(request, timeout_ms, caller)
-        return await answer_authorized(
-            self._authorizer.authorize(caller, REQUEST_METHODS[type(request)], request),
-            self._raft.node.current_leader,
-            lambda authorized: self._serve(authorized, timeout_ms, caller),
+            answered = await self._serve(request, timeout_ms, caller)
+        else:
+            answered = await answer_authorized(
+                self._authorizer.authorize(caller, REQUEST_METHODS[type(request)], request),
+                self._raft.node.current_leader,
+                lambda authorized: self._serve(authorized, timeout_ms, caller),
+            )
+        if isinstance(answered.response, r.CreateTopicsResponse):
+            return self._with_topic_configs(answered, caller)
+        return answered
+
+    def _with_topic_configs(self, answered: MetadataAnswer, caller: Caller) -> MetadataAnswer:
+        defaults = self._image().configs.of(ConfigResourceType.BROKER, "")
+        allows = self._allows(caller)
+        described = describe_creation(
+            answered.response,
+            defaults,
+            lambda name: allows(Operation.DESCRIBE_CONFIGS, Resource(ResourceType.TOPIC, name)),
         )
+        return replace(answered, response=described)
 
     async def _serve(self, request: Any, timeout_ms: int, caller: Caller) -> MetadataAnswer:
         """Process an authorized request; the registration of a node is admitted first (rule 4)."""

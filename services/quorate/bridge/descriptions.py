@@ -28,6 +28,7 @@ from quorate.metadata.describe import (
     CONFIG_DEFINITIONS,
     DEFAULT_BROKER_SOURCE,
     DEFAULT_SOURCE,
+    TOPIC_SOURCE,
 )
 from quorate.metadata.image.configs import ConfigResourceType
 from quorate.raft.errors import ErrorCode
@@ -148,6 +149,22 @@ def description_of(
         chosen = every if names is None else {n: every[n] for n in names if n in every}
         described.append(ResourceDescription(resource, configs=tuple(chosen.values())))
     return ResourcesDescription(tuple(described), request.with_synonyms)
+
+
+def effective_topic_configs(
+    topic: str, own: Iterable[tuple[str, str | None]], defaults: Mapping[str, str]
+) -> tuple[ConfigDescription, ...]:
+    """Every config of a topic that has a value, by name. own: those of the topic itself. defaults:
+    the cluster-wide values of brokers' configs.
+    """
+    resource = r.ConfigResource(ConfigResourceType.TOPIC, topic)
+    values = (r.ConfigValue(name, value, TOPIC_SOURCE, False) for name, value in own)
+    known = {
+        name: r.ConfigValue(name, value, DEFAULT_BROKER_SOURCE, False)
+        for name, value in defaults.items()
+    }
+    found = _configs(r.ResourceConfigs(resource, tuple(values)), known)
+    return tuple(config for config in found.values() if config.synonyms)
 
 
 def _configs(

@@ -180,7 +180,9 @@ class QuorumRequests:
         level = self._raft.node.kraft_version
         refused = ""
         if update.level not in SUPPORTED_KRAFT_VERSION:
-            refused = f"Local controller only supports versions {SUPPORTED_KRAFT_VERSION}"
+            refused = (
+                f"Local controller {self._node_id} only supports versions {SUPPORTED_KRAFT_VERSION}"
+            )
         elif update.level < level:
             refused = "Can't downgrade the version of this feature."
         elif update.level > level and update.upgrade_type != cluster.UPGRADE:

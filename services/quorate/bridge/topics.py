@@ -7,11 +7,13 @@ Source: KIP-4, KIP-195, KIP-455, KIP-460, KIP-516 (topic ids).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
 from quorate.bridge import schemas as s
+from quorate.bridge.descriptions import ConfigDescription, effective_topic_configs
 from quorate.bridge.exchange import RefusedCallError
 from quorate.metadata import requests as r
 from quorate.raft.errors import ErrorCode
@@ -52,28 +54,84 @@ def _assignments(topic: Any) -> tuple[tuple[int, ...], ...]:
     return tuple(by_index[index] for index in range(len(by_index)))
 
 
-def topics_created(module: Any, response: r.CreateTopicsResponse) -> Any:
-    return s.answer(module, topics=tuple(_created(module, topic) for topic in response.topics))
+@dataclass(frozen=True, slots=True)
+class DescribedCreation:
+    """A response with the effective configs of each new topic (KIP-525), by the topic's name. The
+    caller may not describe the configs of new topics that are missing in `configs`.
+    """
+
+    response: r.CreateTopicsResponse
+    configs: Mapping[str, tuple[ConfigDescription, ...]]
 
 
-def _created(module: Any, topic: r.CreatedTopic) -> Any:
-    is_done = topic.error is ErrorCode.NONE
-    configs = None
-    if is_done and hasattr(module, "CreatableTopicConfigs"):
-        configs = tuple(
-            module.CreatableTopicConfigs(
-                name=name, value=value, read_only=False, config_source=1, is_sensitive=False
+def describe_creation(
+    response: r.CreateTopicsResponse,
+    defaults: Mapping[str, str],
+    may_describe: Callable[[str], bool],
+) -> DescribedCreation:
+    """Add the configs. defaults: the cluster-wide values of brokers' configs. may_describe: whether
+    the caller may describe the configs of the topic with a name.
+    """
+    return DescribedCreation(
+        response,
+        {
+            topic.name: effective_topic_configs(topic.name, topic.configs, defaults)
+            for topic in response.topics
+            if topic.error is ErrorCode.NONE and may_describe(topic.name)
+        },
+    )
+
+
+def topics_created(module: Any, response: r.CreateTopicsResponse | DescribedCreation) -> Any:
+    if isinstance(response, r.CreateTopicsResponse):
+        return s.answer(module, topics=tuple(_created(module, each) for each in response.topics))
+    configs = response.configs
+    return s.answer(
+        module,
+        topics=tuple(
+            _created(
+                module,
+                topic,
+                configs.get(topic.name, ()),
+                is_hidden=topic.error is ErrorCode.NONE and topic.name not in configs,
             )
-            for name, value in topic.configs
-        )
+            for topic in response.response.topics
+        ),
+    )
+
+
+def _created(
+    module: Any,
+    topic: r.CreatedTopic,
+    configs: tuple[ConfigDescription, ...] = (),
+    *,
+    is_hidden: bool = False,
+) -> Any:
+    """Convert one result. Of a hidden topic, only the name and the id are in the response."""
+    hidden = ErrorCode.TOPIC_AUTHORIZATION_FAILED if is_hidden else ErrorCode.NONE
+    described: tuple[Any, ...] = ()
+    if hasattr(module, "CreatableTopicConfigs"):
+        described = tuple(_created_config(module, config) for config in configs)
     return s.make(
         module.CreatableTopicResult,
         name=topic.name,
         topic_id=s.uuid_field(topic.topic_id),
         **s.outcome(topic),
-        num_partitions=topic.partitions,
-        replication_factor=topic.replication_factor,
-        configs=configs,
+        topic_config_error_code=s.error_field(hidden),
+        num_partitions=-1 if is_hidden else topic.partitions,
+        replication_factor=-1 if is_hidden else topic.replication_factor,
+        configs=described,
+    )
+
+
+def _created_config(module: Any, config: ConfigDescription) -> Any:
+    _, value, source = config.synonyms[0]
+    return module.CreatableTopicConfigs(
+        name=config.name,
+        value=value,
+        read_only=False,
+        config_source=source,
+        is_sensitive=config.is_sensitive,
     )
 
 
@@ -142,10 +200,17 @@ def partitions_created(module: Any, response: r.CreatePartitionsResponse) -> Any
     return s.answer(
         module,
         results=tuple(
-            s.make(module.CreatePartitionsTopicResult, name=topic.name, **s.outcome(topic))
+            s.make(module.CreatePartitionsTopicResult, name=topic.name, **_not_grown(topic))
             for topic in response.topics
         ),
     )
+
+
+def _not_grown(topic: r.PartResult) -> dict[str, Any]:
+    """The error fields. Kafka's have no text for an unknown topic."""
+    if topic.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return s.error_fields(topic.error)
+    return s.outcome(topic)
 
 
 def no_partitions_created(

@@ -284,4 +284,5 @@ def _metadata_controller(
         cluster_id=meta.cluster_id,
         formatted_with=formatted_with,
         wall_ms=lambda: time.time_ns() // 1_000_000,
+        node_id=config.node_id,
     )

@@ -108,7 +108,8 @@ class MetadataController:
     random_uuid: returns sixteen random bytes per call. cluster_id: brokers of another cluster are
     rejected; empty accepts any. bootstrap_levels, formatted_with: see rule 4. enforce_eligibility:
     False disables KIP-841's checks of a proposed ISR, for tests only. wall_ms: returns the
-    milliseconds since 1970, from which delegation tokens are counted.
+    milliseconds since 1970, from which delegation tokens are counted. node_id: this controller's,
+    for messages.
     """
 
     def __init__(
@@ -121,6 +122,7 @@ class MetadataController:
         formatted_with: Sequence[AnyRecord] = (),
         enforce_eligibility: bool = True,
         wall_ms: Callable[[], int] = lambda: 0,
+        node_id: int = 0,
     ) -> None:
         self.settings = settings or ControllerSettings()
         self._random_uuid = random_uuid
@@ -132,6 +134,7 @@ class MetadataController:
         self._controllers: CurrentControllers | None = None
         self._enforce_eligibility = enforce_eligibility
         self._wall_ms = wall_ms
+        self._node_id = node_id
         self._active_state: _ActiveState | None = None
 
     # --- activation -------------------------------------------------------------------------------
@@ -178,6 +181,7 @@ class MetadataController:
             image, index, sessions, self.settings, self._random_uuid, self._enforce_eligibility
         )
         context.wall_ms = self._wall_ms
+        context.node_id = self._node_id
         context.token_secrets = TokenSecrets(self.settings.token_secret_key)
         context.colliding = {collision_key(name): name for name in image.topics.ids}
         context.cursor = image.topics.partition_count

@@ -10,6 +10,7 @@ from quorate.bridge.exchange import Ask, answer_bare
 from quorate.bridge.forwarding import FORWARDED, answer_envelope
 from quorate.bridge.frames import Decoder
 from quorate.bridge.lifecycle import LIFECYCLE
+from quorate.bridge.topics import describe_creation, topics_created
 from quorate.metadata import requests as r
 from quorate.raft.errors import ErrorCode
 from quorate.records.metadata import ZkMigrationState
@@ -80,6 +81,34 @@ async def test_replicas_may_be_given_but_must_be_all() -> None:
     (topic,) = opened(response, s.CREATE_TOPICS, 7).topics
     assert int(topic.error_code) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
     assert "consecutive" in topic.error_message
+
+
+@pytest.mark.parametrize("version", range(5, 8))
+def test_a_new_topics_effective_configs_are_in_the_response(version: int) -> None:
+    created = r.CreateTopicsResponse(
+        (
+            r.CreatedTopic(
+                "made", partitions=2, replication_factor=1, configs=(("retention.ms", "5"),)
+            ),
+            r.CreatedTopic("hidden", partitions=2, replication_factor=1),
+            r.CreatedTopic("wrong", ErrorCode.INVALID_CONFIG, "why"),
+        )
+    )
+    response = describe_creation(created, {"log.segment.bytes": "2097152"}, lambda n: n == "made")
+    body = topics_created(s.response_module(s.CREATE_TOPICS, version), response)
+    written = s.read_response(s.CREATE_TOPICS, version, s.write_response(7, body))[1]
+    made, hidden, wrong = written.topics
+    configs = {each.name: (each.value, each.config_source) for each in made.configs}
+    assert configs["retention.ms"] == ("5", 1)
+    assert configs["segment.bytes"] == ("2097152", 3)
+    assert configs["cleanup.policy"] == ("delete", 5)
+    assert list(configs) == sorted(configs)
+    assert "internal.segment.bytes" not in configs, "it has no value"
+    assert (made.num_partitions, int(made.topic_config_error_code)) == (2, 0)
+    assert (hidden.num_partitions, hidden.replication_factor, hidden.configs) == (-1, -1, ())
+    assert int(hidden.topic_config_error_code) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert (int(hidden.error_code), int(wrong.topic_config_error_code)) == (0, 0)
+    assert wrong.configs == ()
 
 
 @pytest.mark.parametrize("version", range(1, 7))

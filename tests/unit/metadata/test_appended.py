@@ -116,7 +116,7 @@ def test_what_a_request_could_make_is_taken(record: AnyRecord, before: tuple[Any
         (acl(principal="a"), "Could not parse principal"),
         (quota(kind="group"), "Unhandled client quota entity type: group"),
         (quota(key="x"), "Invalid configuration key x"),
-        (quota(value=-1.0), "cannot be -1.0"),
+        (quota(value=-1.0), "must be greater than 0"),
         (scram(iterations=1), "iterations"),
         (scram(mechanism=7), "Unknown SCRAM mechanism"),
         (scram(key=b"short"), "does not have 32 bytes"),

@@ -158,9 +158,10 @@ def test_secrets_are_not_told_in_messages() -> None:
         (BROKER, "", (("listener.name.x.ssl.keystore.type", "PEM"),), E.INVALID_CONFIG),
         (BROKER, "1", (("listener.name.x.ssl.client.auth", "never"),), E.INVALID_CONFIG),
         (CLIENT_METRICS, "", (("interval.ms", "1000"),), E.INVALID_REQUEST),
-        (CLIENT_METRICS, "s", (("interval.ms", "1"),), E.INVALID_CONFIG),
+        (CLIENT_METRICS, "s", (("interval.ms", "1"),), E.INVALID_REQUEST),
+        (CLIENT_METRICS, "s", (("interval.ms", "x"),), E.INVALID_CONFIG),
+        (CLIENT_METRICS, "s", (("nope", "1"),), E.INVALID_REQUEST),
         (CLIENT_METRICS, "s", (("match", "color=red"),), E.INVALID_CONFIG),
-        (CLIENT_METRICS, "s", (("color", "red"),), E.INVALID_CONFIG),
         (GROUP, "", (("consumer.session.timeout.ms", "1"),), E.INVALID_REQUEST),
         (GROUP, "g", (("nothing", "1"),), E.INVALID_CONFIG),
         (8, "1", (("kafka", "INFO"),), E.INVALID_REQUEST),
@@ -535,3 +536,38 @@ def test_what_is_supported_is_what_kafka_4_3_supports() -> None:
         "streams.version": VersionRange(0, 1),
         "transaction.version": VersionRange(0, 2),
     } == SUPPORTED
+
+
+# --- texts of errors ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "level", "kind", "text"),
+    [
+        ("nope", 1, 1, "Invalid update version 1 for feature nope. Local controller 3 does not "),
+        ("nope", 0, 2, "Invalid update version 0 for feature nope. Feature nope not found."),
+        ("share.version", 9, 1, "share.version. Local controller 3 only supports versions 0-1"),
+        ("metadata.version", 29, 2, "Unsupported metadata.version downgrade from 30 to 29. Refus"),
+        ("metadata.version", 29, 3, "Unsupported metadata.version downgrade from 30 to 29. Unsaf"),
+    ],
+)
+def test_feature_errors_have_kafkas_texts(name: str, level: int, kind: int, text: str) -> None:
+    cluster = Cluster(1, level=30, node_id=3)
+    answer = cluster.ask(r.UpdateFeatures((r.FeatureUpdate(name, level, kind),)))
+    assert text in answer.message
+
+
+def test_topic_and_quota_errors_have_kafkas_texts(cluster: Cluster) -> None:
+    (topic,) = cluster.ask(r.CreateTopics((r.NewTopic("four", 1, 4),))).topics
+    assert topic.message.startswith("Unable to replicate the partition 4 time(s): The target repl")
+    cluster.ask(r.CreateTopics((r.NewTopic("one", 1, 1),)))
+    (grown,) = cluster.ask(r.CreatePartitions((r.NewPartitions("one", 3, ((1,),)),))).topics
+    assert "2 additional partition(s), but only 1 assignment(s)" in grown.message
+    for key, value, text in (
+        ("producer_byte_rate", 0.0, "Quota producer_byte_rate must be greater than 0"),
+        ("producer_byte_rate", 1e30, "Proposed value for producer_byte_rate is too large for a LO"),
+        ("producer_byte_rate", float("nan"), "producer_byte_rate cannot be NaN."),
+    ):
+        change = r.QuotaChange((("user", "alice"),), (r.QuotaOp(key, value),))
+        (entry,) = cluster.ask(r.AlterClientQuotas((change,))).entries
+        assert entry.message.startswith(text)

@@ -157,7 +157,7 @@ def _check_resource(context: ControllerContext, resource: ConfigResource) -> Non
             ):
                 raise RefusedError(
                     ErrorCode.BROKER_ID_NOT_REGISTERED,
-                    f"No broker with id {resource.name} found.",
+                    f"No node with id {resource.name} found.",
                 )
         case ConfigResourceType.CLIENT_METRICS | ConfigResourceType.GROUP:
             if not resource.name:
@@ -220,6 +220,8 @@ def check_configs(
             )
         definition = _definition(resource, name)
         fault = None if definition is None else definition.fault(value)
+        if fault is not None and resource.type == ConfigResourceType.CLIENT_METRICS:
+            raise _client_metrics_fault(name, value, fault)
         if fault is not None:
             raise RefusedError(ErrorCode.INVALID_CONFIG, fault)
     if resource.type == ConfigResourceType.TOPIC:
@@ -237,6 +239,9 @@ def _definition(resource: ConfigResource, name: str) -> ConfigKey | None:
 def _check_name(resource: ConfigResource, name: str) -> None:
     if resource.type != ConfigResourceType.BROKER:
         if name not in CONFIG_DEFINITIONS[resource.type]:
+            if resource.type == ConfigResourceType.CLIENT_METRICS:
+                text = f"Unknown client metrics configuration: {name}"
+                raise RefusedError(ErrorCode.INVALID_REQUEST, text)
             kind = ConfigResourceType(resource.type).name.lower().replace("_", " ")
             raise RefusedError(ErrorCode.INVALID_CONFIG, f"Unknown {kind} config name: {name}")
         return
@@ -276,6 +281,18 @@ def _check_topic(configs: Mapping[str, str]) -> None:
             "Tiered Storage functionality is disabled in the broker. Topic cannot be configured "
             "with remote log storage.",
         )
+
+
+def _client_metrics_fault(name: str, value: str, fault: str) -> RefusedError:
+    """The error for an invalid value. Kafka rejects a number out of range as INVALID_REQUEST."""
+    if "Not a number" in fault:
+        return RefusedError(ErrorCode.INVALID_CONFIG, fault)
+    found = config_defs.CLIENT_METRICS[name]
+    return RefusedError(
+        ErrorCode.INVALID_REQUEST,
+        f"Invalid value {value} for {name}, interval must be between {found.low} and {found.high} "
+        "(1 hour)",
+    )
 
 
 def _check_client_metrics(configs: Mapping[str, str]) -> None:

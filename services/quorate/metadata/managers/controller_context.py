@@ -145,7 +145,8 @@ class ControllerContext:
 
     random_uuid: returns sixteen random bytes per call. enforce_eligibility: False disables the
     checks of a proposed ISR (KIP-841), for tests that demonstrate their purpose. controllers: None
-    stands for all registered controllers. wall_ms: returns the milliseconds since 1970.
+    stands for all registered controllers. wall_ms: returns the milliseconds since 1970. node_id:
+    this controller's, for messages.
     """
 
     image: MetadataImage
@@ -156,6 +157,7 @@ class ControllerContext:
     enforce_eligibility: bool = True
     controllers: CurrentControllers | None = None
     wall_ms: Callable[[], int] = lambda: 0
+    node_id: int = 0
     token_secrets: TokenSecrets = field(default_factory=TokenSecrets)
     cursor: int = 0
     """The start of the next placement. It advances with each partition to spread the load."""

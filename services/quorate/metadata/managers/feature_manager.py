@@ -29,7 +29,6 @@ from quorate.metadata.metadata_version import (
     METADATA_VERSION,
     SUPPORTED,
     loses_metadata,
-    release_of,
 )
 from quorate.metadata.requests import FeatureUpdate, UpdateFeatures, UpdateFeaturesResponse
 from quorate.raft.errors import ErrorCode
@@ -97,10 +96,13 @@ def _check(context: ControllerContext, update: FeatureUpdate) -> None:
             update, "The quorum manages this feature: use UpdateFeatures of the quorum service."
         )
     supported = SUPPORTED.get(update.name)
+    who = f"Local controller {context.node_id}"
+    if supported is None and update.level == 0:
+        raise _refuse(update, f"Feature {update.name} not found.")
     if supported is None:
-        raise _refuse(update, "Local controller does not support this feature.")
+        raise _refuse(update, f"{who} does not support this feature.")
     if update.level not in supported:
-        raise _refuse(update, f"Local controller only supports versions {supported}")
+        raise _refuse(update, f"{who} only supports versions {supported}")
     current = context.image.features.levels.get(update.name, 0)
     if update.level == current:
         return
@@ -129,7 +131,10 @@ def _check_downgrade(update: FeatureUpdate, current: int) -> None:
             if update.upgrade_type == SAFE_DOWNGRADE
             else "Unsafe metadata downgrade is not supported in this version."
         )
-        raise _refuse(update, f"{reason} ({release_of(current)} to {release_of(update.level)})")
+        raise RefusedError(
+            ErrorCode.INVALID_UPDATE_VERSION,
+            f"Unsupported {METADATA_VERSION} downgrade from {current} to {update.level}. {reason}",
+        )
 
 
 def kraft_versions(cluster: ClusterImage) -> dict[int, VersionRange]:

@@ -11,6 +11,7 @@ Source: KIP-841, KIP-460 (ElectLeaders), KIP-704; Kafka's ReplicationControlMana
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from quorate.metadata.image.partitions import NO_LEADER, Partition, PartitionKey
 from quorate.metadata.managers.controller_context import (
@@ -157,14 +158,17 @@ def elect_leaders(
     return records, ElectLeadersResponse(tuple(outcomes))
 
 
+_NOT_NEEDED: Final = "Leader election not needed for topic partition."
+
+
 def _elected(
     context: ControllerContext, partition: Partition, *, is_unclean: bool
 ) -> PartitionChangeRecord:
     preferred = partition.replicas[0]
     if is_unclean and partition.leader != NO_LEADER:
-        raise RefusedError(ErrorCode.ELECTION_NOT_NEEDED, "The partition has a leader.")
+        raise RefusedError(ErrorCode.ELECTION_NOT_NEEDED, _NOT_NEEDED)
     if not is_unclean and partition.leader == preferred:
-        raise RefusedError(ErrorCode.ELECTION_NOT_NEEDED, "The preferred replica leads.")
+        raise RefusedError(ErrorCode.ELECTION_NOT_NEEDED, _NOT_NEEDED)
     election = Election.UNCLEAN if is_unclean else Election.PREFERRED
     change = Change.of(context, partition, election=election)
     record = change.build()

@@ -216,6 +216,7 @@ _WHOLE = {
     "connection_creation_rate": 2**31 - 1,
 }
 """The quotas that must be whole numbers, with their maximum."""
+_TYPES = {2**63 - 1: "a LONG", 2**31 - 1: "an INT"}
 
 
 def quota_fault(record: ClientQuotaRecord) -> str:
@@ -232,12 +233,14 @@ def quota_fault(record: ClientQuotaRecord) -> str:
 
 
 def _value_fault(key: str, value: float) -> str:
-    if math.isnan(value) or value < 0:
-        return f"{key} cannot be {value}."
+    if math.isnan(value):
+        return f"{key} cannot be NaN."
+    if value <= 0:
+        return f"Quota {key} must be greater than 0"
     most = _WHOLE.get(key)
     if most is not None:
         if value > most:
-            return f"Proposed value for {key} is too large."
+            return f"Proposed value for {key} is too large for {_TYPES[most]}."
         if value != math.floor(value):
             return f"{key} cannot be a fractional value."
     return ""

@@ -161,7 +161,13 @@ def _assignments(
     partitions = context.settings.num_partitions if partitions == DEFAULT_COUNT else partitions
     if factor == DEFAULT_COUNT:
         factor = context.settings.default_replication_factor
-    return _placed(context, partitions, factor, batch, others)
+    try:
+        return _placed(context, partitions, factor, batch, others)
+    except RefusedError as refused:
+        if refused.error is ErrorCode.INVALID_REPLICATION_FACTOR:
+            text = f"Unable to replicate the partition {factor} time(s): {refused.message}"
+            raise RefusedError(refused.error, text) from None
+        raise
 
 
 def _placed(
@@ -335,7 +341,7 @@ def _more_partitions(
     if topic.assignments is not None and len(topic.assignments) != more:
         raise RefusedError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"Attempted to add {more} additional partition(s), but "
+            f"Attempted to add {more} additional partition(s), but only "
             f"{len(topic.assignments)} assignment(s) were specified.",
         )
     _take(quota, more)

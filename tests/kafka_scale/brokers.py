@@ -29,8 +29,9 @@ HEARTBEAT_S = 2.0
 SESSION_S = 9.0
 """Kafka's default of broker.session.timeout.ms."""
 REQUEST_S = 4.5
-"""Half a session, after which Kafka's broker gives a heartbeat up."""
+"""Half a session: how long Kafka's broker waits for a response."""
 RETRY_S = 0.1
+"""The first pause after a failure. Kafka's broker doubles it each time when it registers."""
 NOT_CONTROLLER = 41
 
 
@@ -63,10 +64,12 @@ class SimulatedBroker:
     async def run(self, latencies: list[float]) -> None:
         """Register, then send heartbeats until cancelled. latencies: of the registrations."""
         started = time.monotonic()
+        pause_s = RETRY_S
         while self.epoch < 0:
             response = await self._ask(s.BROKER_REGISTRATION, REGISTRATION_VERSION, None)
             if response is None or int(response.error_code):
-                await asyncio.sleep(RETRY_S)
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, SESSION_S)
             else:
                 self.epoch = response.broker_epoch
         latencies.append(time.monotonic() - started)
@@ -142,10 +145,10 @@ class SimulatedBroker:
         """
         leader = self._observer.leader
         try:
+            connection = await self._connect(leader)
+            if body is None:
+                body = self._registration(connection.api_versions)
             async with asyncio.timeout(timeout_s):
-                connection = await self._connect(leader)
-                if body is None:
-                    body = self._registration(connection.api_versions)
                 response = await connection.send(api_key, version, body)
         except (OSError, TimeoutError):
             self.disconnect()

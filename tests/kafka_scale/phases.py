@@ -314,26 +314,25 @@ class Run:
         for _ in range(self._scale.kills):
             killed = self._leading()
             process = self._controllers.process(killed)
-            topic = asyncio.Event()
             killed_s = time.monotonic()
             process.kill()
-            creation = asyncio.create_task(self._creation(killed_s, topic))
+            creation = asyncio.create_task(self._creation(killed_s))
             first, last = await self._answered(killed_s)
             heartbeats.append(first)
             everyone.append(last)
             creations.append(await creation)
-            await asyncio.sleep(SESSION_S + HEARTBEAT_S)
-            self._check()
+            rest = asyncio.create_task(asyncio.sleep(SESSION_S + HEARTBEAT_S))
             loads.append(await self._restart(killed))
+            await rest
+            self._check()
         self.figures["failover: first heartbeat, ms"] = quantiles(heartbeats)
         self.figures["failover: heartbeats of all brokers, ms"] = quantiles(everyone)
         self.figures["failover: a topic created, ms"] = quantiles(creations)
         self.figures["restart: until loaded, ms"] = quantiles(loads)
         self._note_sizes("end")
 
-    async def _creation(self, killed_s: float, done: asyncio.Event) -> float:
+    async def _creation(self, killed_s: float) -> float:
         await self._create_topics([1])
-        done.set()
         return time.monotonic() - killed_s
 
     async def _answered(self, killed_s: float) -> tuple[float, float]:

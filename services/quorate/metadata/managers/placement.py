@@ -14,7 +14,7 @@ Source: KIP-36 (racks), KIP-631; Kafka's StripedReplicaPlacer for the properties
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from quorate.metadata.managers.controller_context import RefusedError
@@ -55,18 +55,44 @@ def place(
             "All brokers are currently fenced, or have all their log directories cordoned.",
         )
     racks = _racks(candidates)
-    leaders = _interleaved([[c.id for c in rack if c.is_active] for rack in racks])
+    leaders = _interleaved([rack.active for rack in racks])
     return [
         _replicas(racks, leaders, cursor + number, replication_factor)
         for number in range(partitions)
     ]
 
 
-def _racks(candidates: Sequence[UsableBroker]) -> list[list[UsableBroker]]:
+class _Rack:
+    """The brokers of one rack by id. at, active_at: their positions in `ids` and `active`."""
+
+    def __init__(self, candidates: Sequence[UsableBroker]) -> None:
+        self.ids = [candidate.id for candidate in candidates]
+        self.active = [candidate.id for candidate in candidates if candidate.is_active]
+        self.fenced = [candidate.id for candidate in candidates if not candidate.is_active]
+        self.at = {broker_id: position for position, broker_id in enumerate(self.ids)}
+        self.active_at = {broker_id: position for position, broker_id in enumerate(self.active)}
+
+    def queue(self, leader: int, number: int, round_number: int) -> Iterator[int]:
+        """The brokers in the order in which they are used, without the leader.
+
+        Only the first few are needed, so nothing here takes time for each broker of the rack.
+        """
+        begin = self.at[leader] + 1 if leader in self.at else number
+        begin += round_number
+        leader_at = self.active_at.get(leader, len(self.active))
+        count = len(self.active) - (leader in self.active_at)
+        for step in range(count):
+            position = (begin + step) % count
+            yield self.active[position + (position >= leader_at)]
+        for step in range(len(self.fenced)):
+            yield self.fenced[(begin + step) % len(self.fenced)]
+
+
+def _racks(candidates: Sequence[UsableBroker]) -> list[_Rack]:
     by_rack: dict[str, list[UsableBroker]] = {}
     for candidate in sorted(candidates, key=lambda c: c.id):
         by_rack.setdefault(candidate.rack or "", []).append(candidate)
-    return [by_rack[name] for name in sorted(by_rack)]
+    return [_Rack(by_rack[name]) for name in sorted(by_rack)]
 
 
 def _interleaved(racks: list[list[int]]) -> list[int]:
@@ -77,37 +103,20 @@ def _interleaved(racks: list[list[int]]) -> list[int]:
     return found
 
 
-def _replicas(
-    racks: list[list[UsableBroker]], leaders: list[int], number: int, count: int
-) -> tuple[int, ...]:
+def _replicas(racks: list[_Rack], leaders: list[int], number: int, count: int) -> tuple[int, ...]:
     leader = leaders[number % len(leaders)]
     round_number = number // len(leaders)
-    home = next(i for i, rack in enumerate(racks) if any(c.id == leader for c in rack))
+    home = next(i for i, rack in enumerate(racks) if leader in rack.at)
     # After the leader: the other racks in turn, its own last. Each round starts at another rack.
     others = [racks[(home + 1 + step) % len(racks)] for step in range(len(racks) - 1)]
     if others:
         shift = round_number % len(others)
         others = others[shift:] + others[:shift]
-    queues = [_queue(rack, leader, number, round_number) for rack in [*others, racks[home]]]
+    queues = [rack.queue(leader, number, round_number) for rack in [*others, racks[home]]]
     chosen = [leader]
     while len(chosen) < count:
         for queue in queues:
-            if queue and len(chosen) < count:
-                chosen.append(queue.pop(0))
+            broker_id = next(queue, None) if len(chosen) < count else None
+            if broker_id is not None:
+                chosen.append(broker_id)
     return tuple(chosen)
-
-
-def _queue(rack: list[UsableBroker], leader: int, number: int, round_number: int) -> list[int]:
-    """The rack's brokers in the order in which they are used, without the leader."""
-    ids = [candidate.id for candidate in rack]
-    begin = ids.index(leader) + 1 + round_number if leader in ids else number + round_number
-    active = [c.id for c in rack if c.is_active and c.id != leader]
-    fenced = [c.id for c in rack if not c.is_active and c.id != leader]
-    return _rotated(active, begin) + _rotated(fenced, begin)
-
-
-def _rotated(ids: list[int], begin: int) -> list[int]:
-    if not ids:
-        return []
-    shift = begin % len(ids)
-    return ids[shift:] + ids[:shift]

@@ -51,6 +51,7 @@ def table(found: dict[str, Figures], scale: Scale) -> Table:
 
 
 def main(
+    *,
     controllers: Annotated[str, typer.Option(help="quorate, kafka or both")] = "both",
     partitions: Annotated[int, typer.Option(min=1, help="Each has three replicas.")] = 200_000,
     brokers: Annotated[int, typer.Option(min=3)] = 1_000,

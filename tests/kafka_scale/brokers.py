@@ -10,6 +10,7 @@ Source: KIP-631, KIP-497, KIP-903; Kafka's BrokerLifecycleManager and AlterParti
 from __future__ import annotations
 
 import asyncio
+import struct
 import time
 import uuid
 from collections.abc import Iterable, Mapping
@@ -18,7 +19,7 @@ from typing import Any
 from quorate.bridge import schemas as s
 from quorate.metadata.image.partitions import Partition
 
-from tests.kafka_scale.connection import Connection
+from tests.kafka_scale.connection import Connection, request_frame
 from tests.kafka_scale.observer import Observer
 
 REGISTRATION_VERSION = 4
@@ -33,12 +34,14 @@ REQUEST_S = 4.5
 RETRY_S = 0.1
 """The first pause after a failure. Kafka's broker doubles it each time when it registers."""
 NOT_CONTROLLER = 41
+UNSET_OFFSET = 0x0123_4567_89AB_CDEF
+HEARTBEAT_RESPONSE = struct.Struct(">9xh??")
+"""After header and throttle time: the error, and whether the broker is caught up and fenced."""
 
 
 class SimulatedBroker:
-    """latencies: where the round trips of heartbeats go, seconds. answered_s: when the last
-    successful heartbeat was sent, and answered_by: the controller that answered it. is_silent: it
-    sends no heartbeats.
+    """latencies: of its successful heartbeats, seconds. answered_s: when the last of them was sent,
+    a time of time.monotonic. is_silent: it sends no heartbeats.
     """
 
     def __init__(
@@ -49,7 +52,6 @@ class SimulatedBroker:
         self.is_fenced = True
         self.is_silent = False
         self.answered_s = 0.0
-        self.answered_by: int | None = None
         self.latencies: list[float] = []
         self._cluster_id = cluster_id
         self._ports = ports
@@ -60,6 +62,8 @@ class SimulatedBroker:
         self._connection: Connection | None = None
         self._connected_to: int | None = None
         self._connecting = asyncio.Lock()
+        self._frame: bytearray | None = None
+        self._offset_at = 0
 
     async def run(self, latencies: list[float]) -> None:
         """Register, then send heartbeats until cancelled. latencies: of the registrations."""
@@ -73,31 +77,46 @@ class SimulatedBroker:
             else:
                 self.epoch = response.broker_epoch
         latencies.append(time.monotonic() - started)
-        while self._observer.end_offset <= self.epoch:
-            await asyncio.sleep(RETRY_S)
         while True:
-            succeeded = self.is_silent or await self._heartbeat()
+            has_caught_up = self._observer.end_offset > self.epoch
+            succeeded = has_caught_up and (self.is_silent or await self._heartbeat())
             await asyncio.sleep(HEARTBEAT_S if succeeded else RETRY_S)
 
     async def _heartbeat(self) -> bool:
+        """Send a heartbeat; whether it succeeded. There are so many that they are not rebuilt."""
+        if self._frame is None:
+            self._frame = self._heartbeat_frame()
+            self._offset_at = self._frame.index(UNSET_OFFSET.to_bytes(8, "big"))
+        offset = self._observer.end_offset - 1
+        self._frame[self._offset_at : self._offset_at + 8] = offset.to_bytes(8, "big", signed=True)
+        sent_s = time.monotonic()
+        try:
+            connection = await self._connect(self._observer.leader)
+            async with asyncio.timeout(REQUEST_S):
+                response = await connection.exchange(self._frame)
+        except (OSError, TimeoutError):
+            self.disconnect()
+            return False
+        error, _, self.is_fenced = HEARTBEAT_RESPONSE.unpack_from(response)
+        if error:
+            self.disconnect()
+            return False
+        self.latencies.append(time.monotonic() - sent_s)
+        self.answered_s = sent_s
+        return True
+
+    def _heartbeat_frame(self) -> bytearray:
         body = s.make(
             s.request_type(s.BROKER_HEARTBEAT, HEARTBEAT_VERSION),
             broker_id=self.id,
             broker_epoch=self.epoch,
-            current_metadata_offset=self._observer.end_offset - 1,
+            current_metadata_offset=UNSET_OFFSET,
             want_fence=False,
             want_shut_down=False,
             offline_log_dirs=(),
             cordoned_log_dirs=(),
         )
-        sent_s = time.monotonic()
-        response = await self._ask(s.BROKER_HEARTBEAT, HEARTBEAT_VERSION, body)
-        if response is None or int(response.error_code):
-            return False
-        self.latencies.append(time.monotonic() - sent_s)
-        self.answered_s, self.answered_by = sent_s, self._connected_to
-        self.is_fenced = response.is_fenced
-        return True
+        return request_frame(s.BROKER_HEARTBEAT, HEARTBEAT_VERSION, body)
 
     async def alter_partitions(
         self, changes: Iterable[tuple[Partition, tuple[int, ...]]]

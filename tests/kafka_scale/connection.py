@@ -15,6 +15,12 @@ API_VERSIONS_VERSION = 4
 CONNECT_S = 10.0
 
 
+def request_frame(api_key: int, version: int, body: Any) -> bytearray:
+    """A request with its length and header."""
+    data = s.write_header(api_key, version, 0, CLIENT_ID) + s.write(body)
+    return bytearray(len(data).to_bytes(4, "big") + data)
+
+
 class Connection(asyncio.Protocol):
     """Sends requests, and passes each response to its caller. api_versions: the first response."""
 
@@ -52,18 +58,22 @@ class Connection(asyncio.Protocol):
 
     async def send(self, api_key: int, version: int, body: Any) -> Any:
         """The response to a request that is already built. Raises OSError."""
+        frame = request_frame(api_key, version, body)
+        return s.read_response(api_key, version, await self.exchange(frame))[1]
+
+    async def exchange(self, frame: bytearray) -> bytes:
+        """The response to an encoded request, whose correlation id is set here. Raises OSError."""
         if not self.is_open:
             raise ConnectionResetError("the connection is closed")
         correlation_id = next(self._correlation)
-        frame = s.write_header(api_key, version, correlation_id, CLIENT_ID) + s.write(body)
+        frame[8:12] = correlation_id.to_bytes(4, "big")
         future = self._waiting[correlation_id] = asyncio.get_running_loop().create_future()
         assert self._transport is not None, "an open connection has a transport"
-        self._transport.write(len(frame).to_bytes(4, "big") + frame)
+        self._transport.write(bytes(frame))
         try:
-            response = await future
+            return await future
         finally:
             self._waiting.pop(correlation_id, None)
-        return s.read_response(api_key, version, response)[1]
 
     @property
     def is_open(self) -> bool:

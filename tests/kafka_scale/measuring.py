@@ -41,12 +41,20 @@ def resident_mib(pid: int) -> float:
 
 
 class CpuWatch:
-    """Processor time of the controllers since it was made, per second of wall time."""
+    """The processor time of the controllers since it was made.
+
+    Unlike the passed time, it hardly depends on what else the machine does.
+    """
 
     def __init__(self, controllers: Controllers) -> None:
         self._pids = {each: controllers.process(each).pid for each in CONTROLLERS}
         self._began_s = time.monotonic()
         self._before = {each: cpu_s(pid) for each, pid in self._pids.items()}
+
+    def used_s(self) -> float:
+        """By all processes that still run, seconds."""
+        alive = (each for each in self._pids if Path(f"/proc/{self._pids[each]}").exists())
+        return sum(cpu_s(self._pids[each]) - self._before[each] for each in alive)
 
     def shares(self) -> dict[int, float]:
         """By controller, 1.0 for one processor."""

@@ -148,9 +148,7 @@ class Observer:
             max_wait=s.milliseconds(MAX_WAIT_MS),
             min_bytes=0,
             max_bytes=FETCH_BYTES_MAX,
-            topics=(
-                module.FetchTopic(topic_id=s.uuid_field(TOPIC_ID), partitions=(partition,)),
-            ),
+            topics=(module.FetchTopic(topic_id=s.uuid_field(TOPIC_ID), partitions=(partition,)),),
             forgotten_topics_data=(),
         )
 

@@ -64,8 +64,8 @@ AUTHENTICATION_S = 10.0
 BUFFER_BYTES = 16 * 1024
 """The read buffer of a connection whose request is being processed; at most twice this size."""
 BACKLOG = 4_096
-"""All brokers of a cluster connect at once to a new leader. Beyond the backlog, a client tries again
-after a second. The kernel's limit (net.core.somaxconn) applies as well.
+"""All brokers of a cluster connect to a new leader at once; the kernel drops what exceeds this, and
+the client's kernel tries again after a second. net.core.somaxconn limits it as well.
 """
 ACCEPTS_MAX = 16
 """Connections accepted in one turn of the event loop: a turn is long while many brokers connect."""

@@ -30,36 +30,48 @@ class UsableBroker:
     is_active: bool
 
 
-def place(
-    candidates: Sequence[UsableBroker], partitions: int, replication_factor: int, cursor: int = 0
-) -> list[tuple[int, ...]]:
-    """The replicas of each partition, the preferred leader first.
+class Placement:
+    """Places partitions on these candidates, which are prepared once for all topics of a request.
 
-    INVALID_REPLICATION_FACTOR if there are too few brokers, or none is active.
+    That takes time for each broker, and places many partitions.
     """
-    if replication_factor <= 0:
-        raise RefusedError(
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            "Invalid replication factor: it must be greater than zero.",
-        )
-    if replication_factor > len(candidates):
-        raise RefusedError(
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"The target replication factor of {replication_factor} cannot be reached because only "
-            f"{len(candidates)} broker(s) are registered or some brokers have all their log "
-            "directories cordoned.",
-        )
-    if not any(candidate.is_active for candidate in candidates):
-        raise RefusedError(
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            "All brokers are currently fenced, or have all their log directories cordoned.",
-        )
-    racks = _racks(candidates)
-    leaders = _interleaved([rack.active for rack in racks])
-    return [
-        _replicas(racks, leaders, cursor + number, replication_factor)
-        for number in range(partitions)
-    ]
+
+    def __init__(self, candidates: Sequence[UsableBroker]) -> None:
+        self._count = len(candidates)
+        self._racks = _racks(candidates)
+        self._leaders = _interleaved([rack.active for rack in self._racks])
+
+    def place(
+        self, partitions: int, replication_factor: int, cursor: int = 0
+    ) -> list[tuple[int, ...]]:
+        """The replicas of each partition, the preferred leader first.
+
+        INVALID_REPLICATION_FACTOR if there are too few brokers, or none is active.
+        """
+        self._check(replication_factor)
+        return [
+            _replicas(self._racks, self._leaders, cursor + number, replication_factor)
+            for number in range(partitions)
+        ]
+
+    def _check(self, replication_factor: int) -> None:
+        if replication_factor <= 0:
+            raise RefusedError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                "Invalid replication factor: it must be greater than zero.",
+            )
+        if replication_factor > self._count:
+            raise RefusedError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"The target replication factor of {replication_factor} cannot be reached because "
+                f"only {self._count} broker(s) are registered or some brokers have all their log "
+                "directories cordoned.",
+            )
+        if not self._leaders:
+            raise RefusedError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                "All brokers are currently fenced, or have all their log directories cordoned.",
+            )
 
 
 class _Rack:
@@ -98,7 +110,7 @@ def _racks(candidates: Sequence[UsableBroker]) -> list[_Rack]:
 def _interleaved(racks: list[list[int]]) -> list[int]:
     """One broker of each rack in turn, until all are used."""
     found: list[int] = []
-    for step in range(max(len(rack) for rack in racks)):
+    for step in range(max(map(len, racks), default=0)):
         found.extend(rack[step] for rack in racks if step < len(rack))
     return found
 

@@ -9,6 +9,7 @@ Source: KIP-595, KIP-1166.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 import uuid
 from collections import deque
@@ -20,6 +21,7 @@ from quorate.bridge.replication import TOPIC_ID
 from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.metadata.image.partition_index import PartitionIndex
 from quorate.records.batch import BatchHeader, iter_batches
+from quorate.records.errors import TruncatedBatchError
 from quorate.runtime.metadata_batches import apply_batch, holds_metadata
 
 from tests.kafka_scale.connection import Connection
@@ -59,6 +61,7 @@ class Observer:
         self._high_watermark = -1
         self._unfenced: set[int] = set()
         self._changed = asyncio.Event()
+        self._failure: BaseException | None = None
         self._asked = 0
 
     @property
@@ -67,15 +70,25 @@ class Observer:
         return self.image.offset + 1
 
     async def until(self, condition: Callable[[], bool], timeout_s: float, what: str) -> float:
-        """Wait until the image fulfils a condition; the time. Raises AssertionError."""
+        """Wait until the image fulfils a condition; the time.
+
+        Raises AssertionError, and what `fail` was called with.
+        """
         try:
             async with asyncio.timeout(timeout_s):
                 while not condition():
+                    if self._failure is not None:
+                        raise self._failure
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError:
             raise AssertionError(f"not within {timeout_s:g} s: {what}") from None
         return time.monotonic()
+
+    def fail(self, error: BaseException) -> None:
+        """Let `until` raise this error."""
+        self._failure = error
+        self._changed.set()
 
     async def run(self) -> None:
         """Fetch until cancelled."""
@@ -158,11 +171,12 @@ class Observer:
             self._truncate(diverging.end_offset, diverging.epoch)
             return
         data = bytes(partition.records or b"")
-        self.bytes += len(data)
-        for header, batch in iter_batches(data):
-            self._fetched.append((header, bytes(batch)))
-            self._offset = header.last_offset + 1
-            self._last_epoch = header.epoch
+        with contextlib.suppress(TruncatedBatchError):  # Kafka cuts the last batch of a response
+            for header, batch in iter_batches(data):
+                self.bytes += header.size_bytes
+                self._fetched.append((header, bytes(batch)))
+                self._offset = header.last_offset + 1
+                self._last_epoch = header.epoch
         self._high_watermark = max(self._high_watermark, partition.high_watermark)
         while self._fetched and self._fetched[0][0].last_offset < self._high_watermark:
             header, batch = self._fetched.popleft()

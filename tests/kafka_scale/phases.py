@@ -119,8 +119,14 @@ class Run:
                 broker.disconnect()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run beside the phases, until the end; an error ends the measurement at the next check."""
-        self._tasks.add(asyncio.create_task(work))
+        """Run beside the phases, until the end; an error ends the measurement."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._observer.fail(error)
 
     def _check(self) -> None:
         for task in self._tasks:

@@ -33,6 +33,8 @@ REQUEST_S = 4.5
 """Half a session: how long Kafka's broker waits for a response."""
 RETRY_S = 0.1
 """The first pause after a failure. Kafka's broker doubles it each time when it registers."""
+GOLDEN_RATIO = 0.618_034
+"""Multiples of it are spread evenly between whole numbers."""
 NOT_CONTROLLER = 41
 UNSET_OFFSET = 0x0123_4567_89AB_CDEF
 HEARTBEAT_RESPONSE = struct.Struct(">9xh??")
@@ -78,8 +80,13 @@ class SimulatedBroker:
                 self.epoch = response.broker_epoch
         latencies.append(time.monotonic() - started)
         while True:
-            has_caught_up = self._observer.end_offset > self.epoch
-            succeeded = has_caught_up and (self.is_silent or await self._heartbeat())
+            if self._observer.end_offset > self.epoch and await self._heartbeat():
+                break
+            await asyncio.sleep(RETRY_S)
+        # Brokers of a real cluster do not start together, so their heartbeats are spread.
+        await asyncio.sleep(HEARTBEAT_S * (self.id * GOLDEN_RATIO % 1))
+        while True:
+            succeeded = self.is_silent or await self._heartbeat()
             await asyncio.sleep(HEARTBEAT_S if succeeded else RETRY_S)
 
     async def _heartbeat(self) -> bool:

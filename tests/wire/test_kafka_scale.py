@@ -12,7 +12,7 @@ from tests.kafka_scale.phases import Scale, measure
 
 SMALL = Scale(partitions=2_000, brokers=30, steady_s=4.0, kills=1)
 TIMEOUT_S = 300
-"""Both take 60 s on an idle machine."""
+"""Each takes 40 s on an idle machine."""
 
 
 @pytest.mark.timeout(TIMEOUT_S)

@@ -134,9 +134,9 @@ class QuorateControllers(Controllers):
 
 
 class KafkaControllers(Controllers):
-    """Kafka's own controllers."""
+    """Kafka's own controllers. options: of their JVMs."""
 
-    def __init__(self, folder: Path, jars: Path) -> None:
+    def __init__(self, folder: Path, jars: Path, options: Sequence[str] = ()) -> None:
         super().__init__(folder)
         self._jars = jars
         self.ports = dict(zip(CONTROLLERS, free_ports(len(CONTROLLERS)), strict=True))
@@ -156,6 +156,8 @@ class KafkaControllers(Controllers):
             )
             for node_id, port in self.ports.items()
         }
+        for node in self._nodes.values():
+            node.options = options
 
     def start(self, release: str) -> None:
         voters = ",".join(

@@ -154,6 +154,7 @@ class Bridge:
             cluster_id=settings.cluster_id,
             listener=settings.listener,
             kafka_replicas=self._connections.replicas,
+            image=image,
         )
         self._image = image
         self._quotas = MutationQuotas(

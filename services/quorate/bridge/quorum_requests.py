@@ -24,10 +24,13 @@ from quorate.bridge import cluster, descriptions
 from quorate.bridge.replication import bridge_endpoint
 from quorate.metadata import requests as r
 from quorate.metadata.authorizer import CLUSTER, Operation
+from quorate.metadata.describe import describe_features
+from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.metadata.metadata_version import (
     CONTROLLER_REGISTRATION,
     KRAFT_VERSION,
     METADATA_VERSION,
+    SUPPORTED,
 )
 from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import (
@@ -55,7 +58,8 @@ Describe = Callable[[r.Read], Any]
 
 class QuorumRequests:
     """node_id, cluster_id: this controller's. listener: the name of the controllers' endpoints for
-    Kafka's nodes. kafka_replicas: returns the replicas that fetch over that listener.
+    Kafka's nodes. kafka_replicas: returns the replicas that fetch over that listener. image:
+    returns the committed image.
     """
 
     def __init__(
@@ -69,6 +73,7 @@ class QuorumRequests:
         cluster_id: str,
         listener: str,
         kafka_replicas: Callable[[], Iterable[ReplicaKey]],
+        image: Callable[[], MetadataImage],
     ) -> None:
         self._node_id = node_id
         self._cluster_id = cluster_id
@@ -78,6 +83,7 @@ class QuorumRequests:
         self._describe = describe
         self._authorizer = authorizer
         self._kafka_replicas = kafka_replicas
+        self._image = image
 
     def answers(self, request: Any) -> bool:
         """Whether `ask` answers requests of this kind."""
@@ -200,12 +206,15 @@ class QuorumRequests:
     # --- rule 3 -----------------------------------------------------------------------------------
 
     def features(self) -> tuple[tuple[r.FeatureDescription, ...], int]:
-        """The features as ApiVersions lists them, and the epoch of the finalized levels."""
+        """The features as ApiVersions lists them, and the epoch of the finalized levels.
+
+        Every new connection asks for them, so the cost must not grow with the cluster.
+        """
         node = self._raft.node
         level, _ = node.membership_at(node.high_watermark)
-        described = self._describe(r.DescribeCluster())
         kraft = r.FeatureDescription(KRAFT_VERSION, SUPPORTED_KRAFT_VERSION, level)
-        return (kraft, *described.features), described.features_epoch
+        image = self._image()
+        return (kraft, *describe_features(image, SUPPORTED)), image.offset
 
     def _described(self, request: cluster.DescribeControllers, caller: Caller) -> MetadataAnswer:
         leader = self._raft.node.current_leader

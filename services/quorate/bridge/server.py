@@ -63,7 +63,12 @@ AUTHENTICATION_S = 10.0
 """For a whole SASL authentication, after the TLS handshake."""
 BUFFER_BYTES = 16 * 1024
 """The read buffer of a connection whose request is being processed; at most twice this size."""
-BACKLOG = 256
+BACKLOG = 4_096
+"""All brokers of a cluster connect to a new leader at once; the kernel drops what exceeds this, and
+the client's kernel tries again after a second. net.core.somaxconn limits it as well.
+"""
+ACCEPTS_MAX = 16
+"""Connections accepted in one turn of the event loop: a turn is long while many brokers connect."""
 ACCEPT_PAUSE_S = 0.1
 FEATURES_SINCE, LEVEL_0_SINCE = 3, 4
 """The versions of ApiVersions that list features, and features that support level 0 (KIP-1022)."""
@@ -169,18 +174,25 @@ class BridgeServer:
             asyncio.get_running_loop().add_reader(listening, self._accept, listening)
 
     def _accept(self, listening: socket.socket) -> None:
-        """Accept one connection. The event loop calls this again while others wait."""
-        loop = asyncio.get_running_loop()
-        try:
-            accepted, address = listening.accept()
-        except (BlockingIOError, ConnectionAbortedError):
-            return  # its client has closed it
-        except OSError as error:
-            self._closed.warning("", "bridge: cannot accept connections: %s", error)
-            self._connections.make_room()
-            loop.remove_reader(listening)
-            loop.call_later(ACCEPT_PAUSE_S, self._listen, listening)
-            return
+        """Accept a few connections. The event loop calls this again while others wait."""
+        for _ in range(ACCEPTS_MAX):
+            try:
+                accepted, address = listening.accept()
+            except ConnectionAbortedError:
+                continue  # its client has closed it
+            except BlockingIOError:
+                return
+            except OSError as error:
+                self._closed.warning("", "bridge: cannot accept connections: %s", error)
+                self._connections.make_room()
+                loop = asyncio.get_running_loop()
+                loop.remove_reader(listening)
+                loop.call_later(ACCEPT_PAUSE_S, self._listen, listening)
+                return
+            self._admit(accepted, address)
+
+    def _admit(self, accepted: socket.socket, address: Any) -> None:
+        """Serve an accepted connection, or close it if there are too many."""
         connection = KafkaConnection(address[0].removeprefix("::ffff:"))
         if reason := self._connections.admit(connection):
             self._note(connection, reason)

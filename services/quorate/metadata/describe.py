@@ -359,8 +359,6 @@ def describe_cluster(
     image: MetadataImage, read: r.DescribeCluster, supported: Mapping[str, VersionRange]
 ) -> r.DescribeClusterResponse:
     """Describe brokers, controllers and features, and count topics and partitions."""
-    levels = image.features.levels
-    names = sorted({*supported, *levels})
     return r.DescribeClusterResponse(
         tuple(
             describe_broker(broker)
@@ -371,13 +369,21 @@ def describe_cluster(
             _describe_controller(controller)
             for _, controller in sorted(image.cluster.controllers.items())
         ),
-        tuple(
-            r.FeatureDescription(name, supported.get(name, VersionRange(0, 0)), levels.get(name, 0))
-            for name in names
-        ),
+        describe_features(image, supported),
         image.offset,
         len(image.topics),
         image.topics.partition_count,
+    )
+
+
+def describe_features(
+    image: MetadataImage, supported: Mapping[str, VersionRange]
+) -> tuple[r.FeatureDescription, ...]:
+    """Describe the supported and the finalized features, sorted by name."""
+    levels = image.features.levels
+    return tuple(
+        r.FeatureDescription(name, supported.get(name, VersionRange(0, 0)), levels.get(name, 0))
+        for name in sorted({*supported, *levels})
     )
 
 

@@ -50,6 +50,7 @@ class Controller:
             cluster_id=CLUSTER,
             listener="KAFKA",
             kafka_replicas=lambda: set(self.kafka_replicas),
+            image=lambda: self.cluster.committed,
         )
 
     async def _handle(self, request: Any, _timeout_ms: int) -> MetadataAnswer:

@@ -19,7 +19,7 @@ from quorate.bridge import schemas as s
 from quorate.bridge import zookeeper_messages as zk
 from quorate.bridge.bridge import Bridge, BridgeSettings
 from quorate.bridge.channels import QUEUE_MAX, Channel
-from quorate.bridge.connections import KafkaConnection
+from quorate.bridge.connections import Connections, KafkaConnection
 from quorate.bridge.control_requests import Message, Sender, everything
 from quorate.bridge.frames import (
     FRAME_BYTES_MAX,
@@ -28,7 +28,7 @@ from quorate.bridge.frames import (
     read_frame,
     write_frame,
 )
-from quorate.bridge.server import BridgeServer, api_versions
+from quorate.bridge.server import ACCEPTS_MAX, BridgeServer, api_versions
 from quorate.metadata import describe
 from quorate.metadata import requests as r
 from quorate.metadata.image.metadata_image import MetadataImage
@@ -89,6 +89,20 @@ def heartbeat() -> bytes:
         want_shut_down=False,
     )
     return s.write_header(s.BROKER_HEARTBEAT, 1, 5, "b") + s.write(body)
+
+
+async def test_many_connections_that_wait_are_accepted_together() -> None:
+    """A turn of the event loop is long while a cluster's brokers connect to a new leader."""
+    connections = Connections()
+    server = BridgeServer(Busy(), Decoder(), connections=connections)
+    await server.start(HOST, 0)
+    clients = [socket.create_connection(server.addresses[0]) for _ in range(ACCEPTS_MAX)]
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert len(connections) == ACCEPTS_MAX
+    for each in clients:
+        each.close()
+    await server.stop()
 
 
 async def test_requests_of_a_connection_are_answered_in_order(server: BridgeServer) -> None:

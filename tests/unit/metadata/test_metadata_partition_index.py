@@ -14,6 +14,7 @@ TOPICS = ["A" * 21 + last for last in "Qgw"]
 NUMBERS = st.sampled_from([0, 1, 5, 63, 64, 65, 127, 128, 5_000, 2**31 - 1, -1])
 KEYS = st.tuples(st.sampled_from(TOPICS), NUMBERS)
 BROKERS = st.lists(st.integers(1, 4), unique=True, max_size=3).map(tuple)
+REPLICAS = st.sampled_from([(1, 2, 3), (1, 4)])
 
 
 @st.composite
@@ -22,7 +23,7 @@ def partitions(draw: st.DrawFn) -> dict[PartitionKey, Partition]:
     for topic_id, number in draw(st.lists(KEYS, unique=True, max_size=12)):
         isr = draw(BROKERS)
         found[topic_id, number] = Partition(
-            number, topic_id, (1, 2, 3), isr, leader=isr[0] if isr else NO_LEADER,
+            number, topic_id, draw(REPLICAS), isr, leader=isr[0] if isr else NO_LEADER,
             eligible_leader_replicas=draw(BROKERS) or None,
         )  # fmt: skip
     return found
@@ -43,12 +44,17 @@ def plainly(found: dict[PartitionKey, Partition]) -> dict[str, object]:
         b: {key for key, p in found.items() if b in (p.eligible_leader_replicas or ())}
         for b in brokers
     }
+    waiting_for = {
+        b: {key for key, p in found.items() if p.leader == NO_LEADER and b in p.replicas}
+        for b in brokers
+    }
     led = {b: sum(p.leader == b for p in found.values()) for b in brokers}
     return {
         "in_isr": {b: keys for b, keys in in_isr.items() if keys},
         "in_elr": {b: keys for b, keys in in_elr.items() if keys},
         "led": {b: count for b, count in led.items() if count},
         "leaderless": {key for key, p in found.items() if p.leader == NO_LEADER},
+        "waiting_for": {b: keys for b, keys in waiting_for.items() if keys},
         "off_preferred": {key for key, p in found.items() if p.leader != 1},
     }
 
@@ -59,6 +65,7 @@ def held(index: PartitionIndex) -> dict[str, object]:
         "in_elr": {broker: set(keys) for broker, keys in index.in_elr.items()},
         "led": dict(index.led),
         "leaderless": set(index.leaderless),
+        "waiting_for": {broker: set(keys) for broker, keys in index.waiting_for.items()},
         "off_preferred": set(index.off_preferred),
     }
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from quorate.metadata import requests as r
 from quorate.metadata.controller import ControllerSettings
 from quorate.metadata.managers.controller_context import RefusedError
-from quorate.metadata.managers.placement import UsableBroker, place
+from quorate.metadata.managers.placement import Placement, UsableBroker
 from quorate.raft.errors import ErrorCode
 from quorate.raft.types import VersionRange
 from quorate.records import metadata as rec
@@ -156,21 +156,20 @@ def test_a_batch_has_a_limit_and_the_rest_of_a_request_stands_for_itself() -> No
     assert len(cluster.committed.topics) == 2
 
 
-PLACED = "quorate.metadata.managers.topic_manager.place"
-
-
 @pytest.mark.parametrize("partitions", [9_999, 10_000])
 def test_only_what_fits_a_batch_is_placed(monkeypatch: pytest.MonkeyPatch, partitions: int) -> None:
     """Each topic costs a client a few bytes, and the placement of its partitions milliseconds."""
     placed: list[int] = []
 
-    def counting(candidates: Any, count: int, *more: int) -> Any:
+    place = Placement.place
+
+    def counting(placement: Placement, count: int, *more: int) -> Any:
         placed.append(count)
-        return place(candidates, count, *more)
+        return place(placement, count, *more)
 
     cluster = Cluster(1)
     names = [f"t{n}" for n in range(500)]
-    monkeypatch.setattr(PLACED, counting)
+    monkeypatch.setattr(Placement, "place", counting)
     topics = tuple(r.NewTopic(name, partitions, 1) for name in names)
     answer = cluster.ask(r.CreateTopics(topics, validate_only=True))
     fits = E.NONE if partitions < 10_000 else E.POLICY_VIOLATION
@@ -261,7 +260,7 @@ def test_what_holds_of_every_placement(data: st.DataObject, racks: list[int]) ->
     everyone = set(range(len(racks)))
     fenced = data.draw(st.sets(st.sampled_from(sorted(everyone)), max_size=len(racks) - 1))
     cursor = data.draw(st.integers(0, 100))
-    placed = place(candidates(racks, fenced), 12, factor, cursor)
+    placed = Placement(candidates(racks, fenced)).place(12, factor, cursor)
     assert len(placed) == 12
     for replicas in placed:
         assert len(set(replicas)) == len(replicas) == factor
@@ -276,7 +275,7 @@ def test_what_holds_of_every_placement(data: st.DataObject, racks: list[int]) ->
 
 @pytest.mark.parametrize(("brokers", "racks"), [(3, 1), (6, 3), (5, 1), (6, 2), (9, 3)])
 def test_leaders_and_replicas_spread_evenly(brokers: int, racks: int) -> None:
-    placed = place(candidates([n % racks for n in range(brokers)]), brokers * 20, 3)
+    placed = Placement(candidates([n % racks for n in range(brokers)])).place(brokers * 20, 3)
     leaders = Counter(replicas[0] for replicas in placed)
     assert set(leaders.values()) == {20}
     everyone = Counter(broker for replicas in placed for broker in replicas)
@@ -287,7 +286,7 @@ def test_leaders_and_replicas_spread_evenly(brokers: int, racks: int) -> None:
 def test_placements_that_cannot_be() -> None:
     for wanted in (0, 4):
         with pytest.raises(RefusedError) as caught:
-            place(candidates([0, 0, 0]), 1, wanted)
+            Placement(candidates([0, 0, 0])).place(1, wanted)
         assert caught.value.error is E.INVALID_REPLICATION_FACTOR
 
 

@@ -30,6 +30,7 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
         "BOOTSTRAP_LEVELS": "the tests' model of a cluster begins with it",
         "CONDITIONS": "a test holds the documentation of conditions to this list",
         "ConfigValue.is_read_only": MESSAGE,
+        "DescribeClusterResponse.features_epoch": MESSAGE,
         "Driver.image_replaced": "an input of the pure driver that the process does not send yet",
         "FOLLOWER_FETCH": "a method in the table of access rights, which the tests look up",
         "FetchStream._watcher": "keeps the task from being collected",

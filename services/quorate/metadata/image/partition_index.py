@@ -79,8 +79,9 @@ class PartitionIndex:
     """The partitions of each broker, and those without a leader or without their preferred one.
 
     in_isr, in_elr: sets by broker id, never empty. led: the number of partitions that each broker
-    leads, never 0. leaderless: the partitions without a leader. off_preferred: the partitions that
-    the preferred leader does not lead, leaderless ones included.
+    leads, never 0. leaderless: the partitions without a leader; waiting_for: the same by broker id
+    of their replicas. off_preferred: the partitions that the preferred leader does not lead,
+    leaderless ones included.
     """
 
     def __init__(self, topics: Iterable[tuple[str, Mapping[int, Partition]]] = ()) -> None:
@@ -89,6 +90,7 @@ class PartitionIndex:
         self.in_elr: _Sets = {}
         self.led: Counter[int] = Counter()
         self.leaderless = PartitionSet()
+        self.waiting_for: _Sets = {}
         self.off_preferred = PartitionSet()
         for topic_id, partitions in topics:
             self._add_topic(topic_id, partitions)
@@ -110,6 +112,7 @@ class PartitionIndex:
                 off_preferred |= bit
             if leader == NO_LEADER:
                 self.leaderless.add((topic_id, number))
+                _add(self.waiting_for, partition.replicas, (topic_id, number))
             else:
                 led[leader] += 1
             if partition.eligible_leader_replicas:
@@ -135,23 +138,24 @@ class PartitionIndex:
             key = (old.topic_id, old.partition_id)
             if new is None or new.isr != old.isr:
                 _remove(self.in_isr, old.isr, key)
-            if new is None or new.leader != old.leader:
-                self._leads(old.leader, key, -1)
+            if new is None or new.leader != old.leader or new.replicas != old.replicas:
+                self._leads(old, key, -1)
             _remove(self.in_elr, old.eligible_leader_replicas or (), key)
             self.off_preferred.discard(key)
         if new is not None:
             key = (new.topic_id, new.partition_id)
             if old is None or new.isr != old.isr:
                 _add(self.in_isr, new.isr, key)
-            if old is None or new.leader != old.leader:
-                self._leads(new.leader, key, 1)
+            if old is None or new.leader != old.leader or new.replicas != old.replicas:
+                self._leads(new, key, 1)
             if new.eligible_leader_replicas:
                 _add(self.in_elr, new.eligible_leader_replicas, key)
             if new.leader != new.replicas[0]:
                 self.off_preferred.add(key)
 
-    def _leads(self, leader: int, key: PartitionKey, change: int) -> None:
-        """Count one partition more or less for its leader, or update `leaderless`."""
+    def _leads(self, partition: Partition, key: PartitionKey, change: int) -> None:
+        """Count one partition more or less for its leader, or update the leaderless ones."""
+        leader = partition.leader
         if leader != NO_LEADER:
             self.led[leader] += change
             assert self.led[leader] >= 0, f"broker {leader} led more than the index says"
@@ -159,8 +163,10 @@ class PartitionIndex:
                 del self.led[leader]
         elif change > 0:
             self.leaderless.add(key)
+            _add(self.waiting_for, partition.replicas, key)
         else:
             self.leaderless.remove(key)
+            _remove(self.waiting_for, partition.replicas, key)
 
     def leads_any(self, broker_id: int) -> bool:
         return broker_id in self.led

@@ -87,8 +87,13 @@ def broker_leaves(context: ControllerContext, broker_id: int) -> list[MetadataRe
 
 
 def broker_joins(context: ControllerContext, broker_id: int) -> list[MetadataRecord]:
-    """Elect leaders for leaderless partitions when a broker is unfenced."""
-    return _begin(context, ElectionTask(broker_id, list(context.index.leaderless), added=broker_id))
+    """Elect leaders for the broker's leaderless partitions when it is unfenced.
+
+    All leaderless partitions would be too many: after a cold start, each of the cluster's brokers
+    joins while most partitions have no leader.
+    """
+    keys = list(context.index.waiting_for.get(broker_id, ()))
+    return _begin(context, ElectionTask(broker_id, keys, added=broker_id))
 
 
 def broker_restarted(

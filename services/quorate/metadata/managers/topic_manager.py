@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import ChainMap, Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from quorate.metadata.image.cluster import takes_replicas
 from quorate.metadata.image.partitions import RECOVERED
@@ -21,7 +22,7 @@ from quorate.metadata.managers.controller_context import (
     RefusedError,
     RequestBatch,
 )
-from quorate.metadata.managers.placement import UsableBroker, place
+from quorate.metadata.managers.placement import Placement, UsableBroker
 from quorate.metadata.metadata_version import DIRECTORIES, partition_version
 from quorate.metadata.requests import (
     DEFAULT_COUNT,
@@ -52,6 +53,13 @@ from quorate.records.primitives import uuid_from_bytes
 Assignments = Sequence[tuple[int, ...]]
 
 
+@dataclass(slots=True)
+class _TopicBatch(RequestBatch):
+    """The batch of a request. placement: of its new partitions, None before the first."""
+
+    placement: Placement | None = None
+
+
 def _take(quota: MutationQuota | None, partitions: int) -> None:
     """Count these partitions against the client's quota. THROTTLING_QUOTA_EXCEEDED."""
     if quota is not None and not quota.take(partitions):
@@ -69,7 +77,7 @@ def create_topics(
     names = [topic.name for topic in request.topics]
     twice = {name for name, count in Counter(names).items() if count > 1}
     collisions: ChainMap[str, str] = ChainMap({}, context.colliding)
-    batch = context.batch()
+    batch = _TopicBatch(context.settings)
     created = []
     for topic in request.topics:
         try:
@@ -89,7 +97,7 @@ def _created(
     context: ControllerContext,
     topic: NewTopic,
     collisions: Mapping[str, str],
-    batch: RequestBatch,
+    batch: _TopicBatch,
     quota: MutationQuota | None,
 ) -> tuple[list[MetadataRecord], CreatedTopic]:
     fault = topic_name_fault(topic.name)
@@ -134,7 +142,7 @@ def _new_id(context: ControllerContext) -> str:
 
 
 def _assignments(
-    context: ControllerContext, topic: NewTopic, batch: RequestBatch, others: int
+    context: ControllerContext, topic: NewTopic, batch: _TopicBatch, others: int
 ) -> Assignments:
     if topic.assignments:
         for count, name in (
@@ -171,17 +179,20 @@ def _assignments(
 
 
 def _placed(
-    context: ControllerContext, partitions: int, factor: int, batch: RequestBatch, others: int = 0
+    context: ControllerContext, partitions: int, factor: int, batch: _TopicBatch, others: int = 0
 ) -> Assignments:
     batch.require_room(partitions, factor, others)
-    candidates = [
-        UsableBroker(
-            broker.broker_id, broker.rack, context.image.cluster.is_active(broker.broker_id)
+    if batch.placement is None:
+        batch.placement = Placement(
+            [
+                UsableBroker(
+                    broker.broker_id, broker.rack, context.image.cluster.is_active(broker.broker_id)
+                )
+                for broker in context.image.cluster.brokers.values()
+                if takes_replicas(broker)
+            ]
         )
-        for broker in context.image.cluster.brokers.values()
-        if takes_replicas(broker)
-    ]
-    placed = place(candidates, partitions, factor, context.cursor)
+    placed = batch.placement.place(partitions, factor, context.cursor)
     context.cursor += partitions
     return placed
 
@@ -300,7 +311,7 @@ def create_partitions(
     context: ControllerContext, request: CreatePartitions
 ) -> tuple[list[MetadataRecord], CreatePartitionsResponse]:
     names = Counter(topic.name for topic in request.topics)
-    batch = context.batch()
+    batch = _TopicBatch(context.settings)
     outcomes = []
     for topic in request.topics:
         try:
@@ -317,7 +328,7 @@ def create_partitions(
 def _more_partitions(
     context: ControllerContext,
     topic: NewPartitions,
-    batch: RequestBatch,
+    batch: _TopicBatch,
     quota: MutationQuota | None,
 ) -> list[MetadataRecord]:
     topic_id = context.image.topics.ids.get(topic.name)

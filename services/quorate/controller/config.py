@@ -277,6 +277,13 @@ class ControllerConfig(NodeConfig):
             if each.name == self.kafka.name
         )
 
+    @property
+    def peer_listener(self) -> str:
+        """The name of the listener on which controllers connect to each other."""
+        if self.kafka.name is not None and self.kafka.serves_voters:
+            return self.kafka.name
+        return self.controller_listener
+
     def grpc_endpoint(self, endpoint: Endpoint, voters: VoterSet) -> Endpoint:
         """Where to dial a controller that has this endpoint. voters: the current ones.
 

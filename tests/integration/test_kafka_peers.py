@@ -12,11 +12,11 @@ from quorate.rpc.client.quorum_client import QuorumClient
 
 from tests.certificates import make_authority, make_certificate, needs_openssl
 from tests.integration.bridge_support import KafkaQuorum
-from tests.integration.support import CLUSTER, HOST, PARTITION, Node, assert_clean, succeed, until
+from tests.integration.support import HOST, PARTITION, Node, assert_clean, succeed, until
 from tests.integration.test_snapshot_join import RECORDS, SMALL, VALUE_BYTES, append, read
 
 PROTOCOL = "quorate.peer.protocol"
-OVER_GRPC = "the stream to leader"
+ESTABLISHED = "01"
 
 
 class KafkaPeersQuorum(KafkaQuorum):
@@ -33,8 +33,11 @@ class KafkaPeersQuorum(KafkaQuorum):
             servers = self.addresses
         node.configure({PROTOCOL: protocol, "controller.quorum.bootstrap.servers": servers})
 
-    def port_of(self, node: Node) -> int:
-        return self.ports[node.id]
+    def followers_of(self, node: Node) -> int:
+        """How many connections its Kafka listener has."""
+        remote = f":{self.ports[node.id]:04X}"
+        rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        return sum(row[1].endswith(remote) and row[3] == ESTABLISHED for row in rows)
 
 
 Make = Callable[..., KafkaPeersQuorum]
@@ -70,6 +73,7 @@ def test_three_elect_commit_and_survive_the_leaders_death(make: Make) -> None:
     first = leader_of(quorum)
     values = [f"before {number}" for number in range(20)]
     asyncio.run(append_all(quorum.addresses, values))
+    until("both fetch over Kafka's protocol", lambda: quorum.followers_of(first) >= 2)
     first.kill()
     quorum.until("another leads", lambda status: status["leaderId"] not in (-1, first.id))
     later = [f"after {number}" for number in range(20)]
@@ -82,10 +86,8 @@ def test_three_elect_commit_and_survive_the_leaders_death(make: Make) -> None:
     assert asyncio.run(read(second.address)) == values + later, "a majority confirms the leader"
     succeed(*quorum.ask, "transfer-leadership", "-i", first.id)
     quorum.until("it is transferred", lambda status: status["leaderId"] == first.id)
-    # The followers fetch over the Kafka listener, and Quorate's controllers are not Kafka's nodes.
-    for node in quorum.nodes.values():
-        assert f":{node.port} broke" not in "".join(n.said() for n in quorum.nodes.values())
-        assert "Kafka's nodes use this quorum" not in node.said()
+    survivors = [node.said() for node in quorum.nodes.values() if node is not first]
+    assert all("broke: the peer closed the connection" in said for said in survivors)
     for node in quorum.nodes.values():
         assert node.stop() == 0
         assert_clean(node.said())

@@ -131,7 +131,8 @@ class KafkaPeers:
                     raise
             else:
                 return KafkaFetchStream(connection, self._responses, on_broken, self._close)
-        return await self._grpc.open_fetch_stream(endpoint, on_broken)
+        stream = await self._grpc.open_fetch_stream(endpoint, on_broken)
+        return _GrpcStream(stream, lambda: self._target(endpoint) != target)
 
     async def close(self) -> None:
         """Close all connections. Pending calls end with TransportError."""
@@ -215,6 +216,23 @@ class KafkaPeers:
             self._close(connection)
             raise
         return connection
+
+
+class _GrpcStream:
+    """A stream over gRPC, used until the peer's endpoint for Kafka's protocol changes.
+
+    is_outdated: whether it has.
+    """
+
+    def __init__(self, stream: PeerStream, is_outdated: Callable[[], bool]) -> None:
+        self._stream = stream
+        self._is_outdated = is_outdated
+        self.close = stream.close
+        self.fetch = stream.fetch
+
+    @property
+    def is_open(self) -> bool:
+        return self._stream.is_open and not self._is_outdated()
 
 
 class PeerConnection:

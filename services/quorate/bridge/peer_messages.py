@@ -60,9 +60,8 @@ _NO_LEADER: Final = m.CurrentLeader(0)
 
 def can_send(request: PeerRequest, version: int) -> bool:
     """Whether a version can express the request (rule 1)."""
-    return not (
-        isinstance(request, m.VoteRequest) and request.pre_vote and version < PRE_VOTE_SINCE
-    )
+    is_pre_vote = isinstance(request, m.VoteRequest) and request.pre_vote
+    return version >= PRE_VOTE_SINCE or not is_pre_vote
 
 
 def write_request(request: PeerRequest, version: int) -> Any:
@@ -255,8 +254,10 @@ class ResponseReader:
                 return self._snapshot(request, body)
         kind = _ANSWERS[type(request)]
         error = error_of(body.error_code)
+        answered: m.Response
         if error is not ErrorCode.NONE:
-            return kind(error, _NO_LEADER)
+            answered = kind(error, _NO_LEADER)
+            return answered
         part = _only([part for topic in body.topics for part in topic.partitions])
         answered = kind(
             error_of(part.error_code), self._leader(part.leader_id, part.leader_epoch, body)

@@ -62,7 +62,7 @@ class KafkaListener:
     async def _open(self) -> None:
         is_early = self._components.config.kafka.serves_voters
         # Poll: the loader does not call its listeners while there is no metadata.
-        while not (is_early or self._components.loader.has_caught_up):
+        while not (is_early or self._components.loader.has_caught_up):  # noqa: ASYNC110
             await asyncio.sleep(LOOK_PERIOD_S)
         _warn(self._components.config)
         await self.bridge.open()

@@ -347,7 +347,8 @@ class PeerConnection:
     def _lost(self, error: Exception | None) -> None:
         if self.is_open:
             self.is_open = False
-            self.on_lost(str(error) if error is not None else "the peer closed the connection")
+            reason = str(error) if error is not None else "the peer closed the connection"
+            self.on_lost(f"{reason} (Kafka's protocol at {self.address})")
 
     def _failure(self, error: OSError) -> TransportError:
         kind = TransportKind.BROKEN if self._is_connected else TransportKind.UNREACHABLE
@@ -367,13 +368,16 @@ class _Protocol(asyncio.StreamReaderProtocol):
         super().__init__(reader)
         self._on_lost = on_lost
 
+    # The owner learns of the end before the reader does, whose request would close the connection.
+
     def eof_received(self) -> bool:
+        self._on_lost(None)
         super().eof_received()
         return False  # closes the connection: a peer that stopped sending has died or stops
 
     def connection_lost(self, error: Exception | None) -> None:
-        super().connection_lost(error)
         self._on_lost(error)
+        super().connection_lost(error)
 
 
 class KafkaFetchStream:

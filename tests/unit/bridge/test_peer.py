@@ -147,9 +147,10 @@ async def test_failures_are_those_of_the_other_transport() -> None:
         with pytest.raises(TransportError) as error:
             await transport.call(Endpoint(LISTENER, "no.such.host.invalid", 9), VOTE, SOON_MS)
         assert error.value.kind is TransportKind.UNREACHABLE
-        with pytest.raises(MisuseError):
-            async with peer() as (_, endpoint):
-                await transport.call(endpoint, m.DescribeQuorumRequest(CLUSTER), 1)  # type: ignore[arg-type]
+        async with peer() as (_, endpoint):
+            request: Any = m.DescribeQuorumRequest(CLUSTER)
+            with pytest.raises(MisuseError):
+                await transport.call(endpoint, request, SOON_MS)
 
 
 async def test_a_slow_peer_is_a_timeout_and_its_connection_is_not_used_again() -> None:
@@ -191,7 +192,7 @@ async def test_a_leader_that_goes_away_is_noticed_at_once(is_parked: bool) -> No
             await node.received.wait()
         node.hang_up()
         async with asyncio.timeout(SOON_MS / 1000):
-            while not reasons:
+            while not reasons:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         assert not stream.is_open
         if fetch is not None:
@@ -226,15 +227,13 @@ async def test_a_fetch_that_is_given_up_ends_its_stream() -> None:
 
 
 async def test_a_response_that_kafka_never_sends_is_a_violation() -> None:
-    async with peer(lambda call: write_response(call, GRANTED, LISTENER)) as (node, endpoint):
-        async with peers() as transport:
-            node.answer = lambda call: s.answer(
-                s.response_module(call.api_key, call.version),
-                error_code=s.error_field(ErrorCode.NONE),
-                topics=(),
-            )
-            with pytest.raises(ViolationError):
-                await transport.call(endpoint, BEGIN, SOON_MS)
+    def answer(call: s.Call) -> Any:
+        module = s.response_module(call.api_key, call.version)
+        return s.answer(module, error_code=s.error_field(ErrorCode.NONE), topics=())
+
+    async with peer(answer) as (_, endpoint), peers() as transport:
+        with pytest.raises(ViolationError):
+            await transport.call(endpoint, BEGIN, SOON_MS)
 
 
 async def test_what_kafkas_protocol_lacks_is_not_sent() -> None:

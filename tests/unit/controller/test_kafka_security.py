@@ -56,6 +56,31 @@ def refusal(load: Load, changes: dict[str, str | None]) -> str:
     return text
 
 
+CLEAR: dict[str, str | None] = {
+    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,KAFKA:PLAINTEXT"
+}
+PEER_PROTOCOL = "quorate.peer.protocol"
+
+
+def test_controllers_talk_over_grpc_unless_told_otherwise(load: Load) -> None:
+    config = load(CLEAR)
+    assert not config.kafka.serves_voters
+    assert [each.name for each in config.bootstrap_endpoints] == ["CONTROLLER"]
+    config = load({**CLEAR, PEER_PROTOCOL: "kafka"})
+    assert config.kafka.serves_voters
+    assert [each.name for each in config.bootstrap_endpoints] == ["KAFKA"]
+    assert config.warnings == ()
+
+
+def test_controllers_need_a_listener_without_sasl_for_kafkas_protocol(load: Load) -> None:
+    lacking = {PEER_PROTOCOL: "kafka", "quorate.kafka.listener.name": None}
+    text = refusal(load, {**CLEAR, **lacking})
+    assert "kafka requires quorate.kafka.listener.name" in text
+    text = refusal(load, {ENABLED: "SCRAM-SHA-256", PEER_PROTOCOL: "kafka"})
+    assert "controllers do not authenticate to each other with SASL: map KAFKA to SSL" in text
+    assert "grpc, kafka" in refusal(load, {**CLEAR, PEER_PROTOCOL: "http"})
+
+
 def test_plain_with_kafkas_jaas_line(load: Load) -> None:
     config = load({ENABLED: "PLAIN, SCRAM-SHA-256", PLAIN_JAAS: JAAS})
     sasl = config.kafka.security.sasl

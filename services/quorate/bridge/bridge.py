@@ -229,6 +229,7 @@ class Bridge:
         if self._validator is not None:
             await self._validator.close()
         self._decoder.close()
+        self._admission.close()
 
     def _authenticator(self, config: SaslConfig | None) -> SaslAuthenticator | None:
         if config is None:

@@ -2,7 +2,9 @@
 
 Both are converted to the quorum's own requests. Responses carry the stored bytes of the log, which
 are Kafka's batches already. A Fetch before version 18 does not contain the high watermark that the
-replica knows, so the connection remembers the last one sent.
+replica knows, so the connection remembers the last one sent. Kafka's replicas do not return the
+leader's read round either: their next Fetch on a connection, in the same epoch, proves that they
+have read the last response, because they send one at a time.
 
 A voter's fetch offset acknowledges records, so requests with a voter's id are rejected unless
 controllers talk to each other over Kafka's protocol (`quorate.peer.protocol`).
@@ -25,6 +27,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from quorate.bridge import schemas as s
@@ -102,13 +105,18 @@ class Replication:
             read_round=getattr(body, "read_round", 0),
             incarnation=getattr(body, "incarnation", 0),
         )
-        refused = await self._rejection(call, connection, request)
+        refused, may_wait = await self._rejection(call, connection, request)
         if refused is not ErrorCode.NONE:
             return respond(call, refused)
+        if not self._is_quorate(call):
+            request = replace(request, read_round=connection.seen_round(request))
+        if not may_wait:
+            request = replace(request, max_wait_ms=0)
         response, data = await self._raft.ask(request)
         assert isinstance(response, FetchResponse), type(response)
         if response.error is ErrorCode.NONE:
             connection.last_sent = response.high_watermark
+            connection.told = request.replica, request.epoch, response.read_round
             if not self._is_quorate(call):
                 connection.replica = request.replica
         return self._fetched(call, topic.topic_id, response, data)
@@ -168,7 +176,7 @@ class Replication:
             partition.position,
             min(BYTES_MAX, max(1, body.max_bytes)),
         )
-        refused = await self._rejection(call, connection, request)
+        refused, _ = await self._rejection(call, connection, request)
         if refused is not ErrorCode.NONE:
             return respond(call, refused)
         response, _ = await self._raft.ask(request)
@@ -212,21 +220,25 @@ class Replication:
         call: s.Call,
         connection: KafkaConnection,
         request: FetchRequest | FetchSnapshotRequest,
-    ) -> ErrorCode:
-        """The error that rejects a replica's request, NONE to pass it to the node.
+    ) -> tuple[ErrorCode, bool]:
+        """The error that rejects a replica's request, NONE to pass it to the node; and whether it
+        may wait there for further records.
 
         A node that does not lead answers with the leader. BROKER_NOT_AVAILABLE: a leader cannot
         admit the replica yet, which tries again.
         """
         refused = self._refuse(connection, request)
         if refused is not ErrorCode.NONE or self._is_quorate(call):
-            return refused
+            return refused, True
         name = type(request).__name__.removesuffix("Request")
-        error, _ = await self._admission.check(name, request.replica.id, connection.host)
+        is_voter = request.replica in self._raft.node.voters
+        check = self._admission.check_voter if is_voter else self._admission.check
+        error, _ = await check(name, request.replica.id, connection.host)
         if error in (ErrorCode.NONE, ErrorCode.POLICY_VIOLATION):
-            return error
-        is_leader = self._raft.node.is_leader
-        return ErrorCode.BROKER_NOT_AVAILABLE if is_leader else ErrorCode.NONE
+            return error, True
+        if is_voter or not self._raft.node.is_leader:
+            return ErrorCode.NONE, not is_voter
+        return ErrorCode.BROKER_NOT_AVAILABLE, True
 
 
 def leader_endpoints(module: Any, leader: CurrentLeader, listener: str) -> tuple[Any, ...]:

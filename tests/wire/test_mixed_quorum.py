@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable
+import signal
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,9 @@ from tests.wire.test_controller_tools import QUORUM, run
 
 KAFKAS, OURS = (1, 2), 3
 LISTENER = "MIXED"
+START_S = 90.0
+LATE_S = 3.0
+FEATURES = "org.apache.kafka.tools.FeatureCommand"
 
 
 class MixedQuorum:
@@ -47,9 +52,7 @@ class MixedQuorum:
             grpc,
             **{
                 "controller.listener.names": f"CONTROLLER,{LISTENER}",
-                "listeners": (
-                    f"CONTROLLER://{HOST}:{grpc},{LISTENER}://{HOST}:{self.ports[OURS]}"
-                ),
+                "listeners": (f"CONTROLLER://{HOST}:{grpc},{LISTENER}://{HOST}:{self.ports[OURS]}"),
                 "listener.security.protocol.map": f"CONTROLLER:PLAINTEXT,{LISTENER}:PLAINTEXT",
                 "quorate.kafka.listener.name": LISTENER,
                 "quorate.peer.protocol": "kafka",
@@ -60,9 +63,7 @@ class MixedQuorum:
         self.data[OURS] = self.ours.data / PARTITION
 
     def format_and_start(self) -> None:
-        initial = ",".join(
-            f"{node}@{HOST}:{self.ports[node]}:{'A' * 20}{node}A" for node in KAFKAS
-        )
+        initial = ",".join(f"{node}@{HOST}:{self.ports[node]}:{'A' * 20}{node}A" for node in KAFKAS)
         for node in self.kafkas.values():
             node.format(CLUSTER, "--release-version", "4.1-IV1", "--initial-controllers", initial)
             node.start()
@@ -81,6 +82,17 @@ class MixedQuorum:
         lines = self.describe("--replication").splitlines()
         return any(re.match(rf"{node}\s.*(Leader|Follower)\s*$", line) for line in lines)
 
+    def until_caught_up(self) -> None:
+        """Wait until every voter lags by a few records at most, and all of them are there."""
+
+        def lags() -> list[int]:
+            rows = re.findall(
+                r"^(\d)\s+\S+\s+\d+\s+(\d+)", self.describe("--replication"), re.MULTILINE
+            )
+            return [int(lag) for _, lag in rows]
+
+        until("all caught up", lambda: len(found := lags()) == 3 and max(found) < 5, START_S)
+
     def kill(self) -> None:
         for node in (*self.kafkas.values(), self.ours):
             node.kill()
@@ -95,27 +107,56 @@ def common_bytes(*partitions: Path) -> bytes:
     return logs[0][:size]
 
 
-@pytest.mark.timeout(400)
-def test_quorate_joins_kafkas_quorum_follows_and_votes(
-    kafka_tool: Callable[..., str], tmp_path: Path
-) -> None:
-    quorum = MixedQuorum(tmp_path)
-    quorum.format_and_start()
+@pytest.fixture
+def quorum(tmp_path: Path) -> Iterator[MixedQuorum]:
+    made = MixedQuorum(tmp_path)
+    made.format_and_start()
     try:
-        until("Kafka leads", lambda: quorum.leader() in KAFKAS, 90.0)
-        until("Quorate is a voter", lambda: quorum.is_voter(OURS), 90.0)
-        first = quorum.leader()
-        assert first in KAFKAS
-        other = next(node for node in KAFKAS if node != first)
-        quorum.kafkas[first].kill()
-        # Two of three are left: Quorate's vote decides.
-        until("another leads", lambda: quorum.leader() not in (-1, first), 90.0)
-        print("leader after the kill:", quorum.leader())
-        quorum.kafkas[first].start()
-        quorum.kafkas[first].wait_said("Kafka Server started", 90.0)
-        found = common_bytes(*quorum.data.values())
-        assert len(found) > 1000
-        print(other, quorum.describe("--replication"))
+        until("Kafka leads", lambda: made.leader() in KAFKAS, START_S)
+        until("Quorate is a voter", lambda: made.is_voter(OURS), START_S)
+        made.ours.wait_said("registered the features that this controller supports", START_S)
+        yield made
     finally:
-        print(quorum.ours.said())
-        quorum.kill()
+        made.kill()
+
+
+@pytest.mark.timeout(400)
+def test_quorate_joins_follows_and_votes(
+    kafka_tool: Callable[..., str], quorum: MixedQuorum
+) -> None:
+    first = quorum.leader()
+    assert first in KAFKAS
+    quorum.kafkas[first].kill()
+    # Two of three are left: the vote of each decides.
+    until("another leads", lambda: quorum.leader() not in (-1, first), START_S)
+    quorum.kafkas[first].start()
+    quorum.kafkas[first].wait_said("Kafka Server started", START_S)
+    quorum.until_caught_up()
+    assert len(common_bytes(*quorum.data.values())) > 1000
+
+
+@pytest.mark.timeout(400)
+def test_quorate_leads_when_no_other_voter_can_win(
+    kafka_tool: Callable[..., str], quorum: MixedQuorum
+) -> None:
+    first = quorum.leader()
+    late = next(node for node in KAFKAS if node != first)
+    quorum.kafkas[late].send(signal.SIGSTOP)
+    time.sleep(LATE_S)  # the other two commit records that it lacks
+    quorum.kafkas[first].kill()
+    quorum.kafkas[late].send(signal.SIGCONT)
+    until("Quorate leads", lambda: quorum.leader() == OURS, START_S)
+    upgraded = run(
+        *(FEATURES, "--bootstrap-controller", quorum.addresses),
+        *("upgrade", "--feature", "metadata.version=28"),
+    )
+    print(upgraded)
+    quorum.kafkas[first].start()
+    quorum.kafkas[first].wait_said("Kafka Server started", START_S)
+    quorum.until_caught_up()
+    assert len(common_bytes(*quorum.data.values())) > 1000
+    print(quorum.describe("--status"), quorum.describe("--replication"))
+    for node in KAFKAS:
+        said = quorum.kafkas[node].said()
+        assert "FATAL" not in said
+        assert "fault handler" not in said

@@ -47,8 +47,8 @@ class Admission:
         """The same for a voter, without waiting for the commit.
 
         The quorum may be unable to commit before this voter is served. An error other than
-        POLICY_VIOLATION therefore permits to serve what the log holds now, but not to wait for
-        further records, which might be those of the first application.
+        POLICY_VIOLATION therefore permits to serve what the log holds now, unless it `is_rejected`,
+        but not to wait for further records, which might be those of the first application.
         """
         if self._voters_check is None or self._voters_check.done():
             self._voters_check = asyncio.create_task(self._checked(), name="bridge-admission")
@@ -56,6 +56,11 @@ class Admission:
         if not self._voters_check.done():
             return ErrorCode.REQUEST_TIMED_OUT, ""
         return self._noted(name, node_id, host, *self._voters_check.result())
+
+    async def is_rejected(self) -> bool:
+        """Whether the log has records of applications by now; does not wait."""
+        error, _ = await self._admit(0)
+        return error is ErrorCode.POLICY_VIOLATION
 
     async def _checked(self) -> tuple[ErrorCode, str]:
         return await self._admit(ADMISSION_MS)

@@ -114,6 +114,8 @@ class Replication:
             request = replace(request, max_wait_ms=0)
         response, data = await self._raft.ask(request)
         assert isinstance(response, FetchResponse), type(response)
+        if data and not may_wait and await self._admission.is_rejected():
+            return respond(call, ErrorCode.POLICY_VIOLATION)
         if response.error is ErrorCode.NONE:
             connection.last_sent = response.high_watermark
             connection.told = request.replica, request.epoch, response.read_round

@@ -71,7 +71,8 @@ class KafkaListenerSettings:
         "controllers. kafka: Kafka's, on quorate.kafka.listener.name, whose addresses "
         "controller.quorum.bootstrap.servers must then name; every controller needs this listener "
         "under the same name. A controller that does not serve its peers there is called over "
-        "gRPC, so the setting can be changed one controller at a time. Not on SASL listeners. "
+        "gRPC, so the setting can be changed one controller at a time. Not on SASL listeners. A "
+        "quorum that also has voters of Kafka is experimental: see ARCHITECTURE.md. "
         "grpc: the listener for Kafka's brokers rejects voters.",
     )
     security: KafkaSecurity = field(default_factory=KafkaSecurity)

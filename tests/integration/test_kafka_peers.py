@@ -62,6 +62,12 @@ def leader_of(quorum: KafkaPeersQuorum) -> Node:
     return quorum.nodes[status["leaderId"]]
 
 
+def until_all_have(quorum: KafkaPeersQuorum, values: list[str]) -> None:
+    for node in quorum.nodes.values():
+        own = partial(read, node.address, linearizable=False)
+        until(f"{node.id} has all", lambda own=own: asyncio.run(own()) == values)
+
+
 def knows_all_endpoints(status: dict[str, Any]) -> bool:
     return all(len(voter["endpoints"]) == 2 for voter in status["currentVoters"])
 
@@ -81,15 +87,14 @@ def test_three_elect_commit_and_survive_the_leaders_death(make: Make) -> None:
     succeed(*quorum.ask, "transfer-leadership", "-i", first.id)
     values = [f"before {number}" for number in range(20)]
     asyncio.run(append_all(quorum.addresses, values))
-    until("both fetch over Kafka's protocol", lambda: quorum.followers_of(first) >= 2)
+    until_all_have(quorum, values)
+    assert quorum.followers_of(first) >= 2
     first.kill()
     quorum.until("another leads", lambda status: status["leaderId"] not in (-1, first.id))
     later = [f"after {number}" for number in range(20)]
     asyncio.run(append_all(quorum.addresses, later))
     first.start()
-    for node in quorum.nodes.values():
-        own = partial(read, node.address, linearizable=False)
-        until(f"{node.id} has all", lambda own=own: asyncio.run(own()) == values + later)
+    until_all_have(quorum, values + later)
     second = leader_of(quorum)
     assert asyncio.run(read(second.address)) == values + later, "a majority confirms the leader"
     succeed(*quorum.ask, "transfer-leadership", "-i", first.id)

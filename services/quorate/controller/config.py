@@ -296,7 +296,12 @@ class ControllerConfig(NodeConfig):
         return next((voter.endpoints[0] for voter in found if voter is not None), endpoint)
 
     def undialled(self, voters: VoterSet) -> VoterSet:
-        """The voters of the log, without this one, that `grpc_endpoint` cannot find."""
+        """The voters of the log, without this one, that `grpc_endpoint` cannot find.
+
+        None if controllers talk to each other over Kafka's protocol.
+        """
+        if self.kafka.serves_voters:
+            return VoterSet()
         return VoterSet.of(
             voter
             for voter in voters

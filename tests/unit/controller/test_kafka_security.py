@@ -13,6 +13,7 @@ from quorate.controller.config_reader import load_config
 from quorate.controller.kafka import security
 from quorate.controller.kafka.jaas import parse_jaas
 from quorate.process.properties import ConfigError
+from quorate.raft.types import Endpoint, ReplicaKey, Voter, VoterSet
 
 BASE = {
     "process.roles": "controller",
@@ -70,6 +71,10 @@ def test_controllers_talk_over_grpc_unless_told_otherwise(load: Load) -> None:
     assert config.kafka.serves_voters
     assert [each.name for each in config.bootstrap_endpoints] == ["KAFKA"]
     assert config.warnings == ()
+    key, endpoint = ReplicaKey(2, "B" * 21 + "A"), Endpoint("KAFKA", "two", 9094)
+    kafkas = VoterSet((Voter(key, (endpoint,)),))
+    assert not len(config.undialled(kafkas))
+    assert len(load(CLEAR).undialled(kafkas)) == 1
 
 
 def test_controllers_need_a_listener_without_sasl_for_kafkas_protocol(load: Load) -> None:

@@ -121,3 +121,25 @@ def test_without_the_setting_voters_are_not_served(tmp_path: Path) -> None:
             assert still_leads(lab), what
         said = "which is not served here"
         until("it says so", lambda: said in lab.node.said())
+
+
+def test_a_controller_speaks_in_its_own_name_only(tmp_path: Path) -> None:
+    both = {"quorate.controller.principals": "User:CN=node-1;User:CN=stranger"}
+    with controller(tmp_path, "SSL", **AUTHORIZER, **SERVED, **both) as lab:
+        lab.allow("User:CN=stranger", ACTION)
+        asker = lab.asker("stranger")
+        for what, request in requests(lab, BROKER).items():
+            assert error_of(asker, request) is REFUSED, what
+        assert int(asker.fetch(replica=1).error_code) == REFUSED
+        assert error_of(asker, requests(lab)["pre-vote"]) is not REFUSED
+        asker.close()
+        assert still_leads(lab)
+
+
+def test_a_principal_speaks_for_the_node_that_the_settings_name(tmp_path: Path) -> None:
+    both = {"quorate.controller.principals": "User:CN=node-1;7@User:CN=admin"}
+    with controller(tmp_path, "SSL", **AUTHORIZER, **SERVED, **both) as lab:
+        asker = lab.asker("admin")  # its certificate names no node
+        assert error_of(asker, requests(lab, 7)["pre-vote"]) is not REFUSED
+        assert error_of(asker, requests(lab, 8)["pre-vote"]) is REFUSED
+        asker.close()

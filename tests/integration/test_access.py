@@ -69,6 +69,7 @@ class Lab:
                 "controller.listener.names": ",".join(listeners),
                 "listener.security.protocol.map": protocols,
                 "quorate.kafka.listener.name": None if kafka is None else "KAFKA",
+                "quorate.peer.protocol": None if kafka is None else "kafka",
                 "quorate.http.listener": f"{HOST}:{self.http}",
                 "ssl.certificate.location": certificate,
                 "ssl.key.location": key,

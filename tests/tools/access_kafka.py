@@ -15,10 +15,12 @@ from quorate.bridge import tokens
 from quorate.bridge.apis import KAFKA_APIS, KafkaApi
 from quorate.bridge.bridge import BARE, may_forward
 from quorate.bridge.descriptions import DescribeResources
+from quorate.bridge.peer_messages import API_KEYS, write_request
+from quorate.bridge.raft_requests import read_request
 from quorate.metadata import requests as r
 from quorate.raft import messages as m
 from quorate.raft.errors import ErrorCode
-from quorate.raft.types import OffsetAndEpoch, ReplicaKey
+from quorate.raft.types import Endpoint, OffsetAndEpoch, ReplicaKey, Voter
 from quorate.rpc.principals import Caller
 from quorate.rpc.server.authorizer import Denial
 from quorate.rpc.wire.methods import RPC_METHODS, Callers
@@ -47,6 +49,23 @@ METADATA_TOPIC = "__cluster_metadata"
 FORWARDED_FOR = {"broker for client": CLIENT, "broker for administrator": ADMINISTRATOR}
 """Columns of what a broker puts into an envelope, and whom it says that it comes from."""
 TITLES: Sequence[str] = (*(column.title for column in COLUMNS), *FORWARDED_FOR)
+
+
+def _voter_bodies(node: int) -> dict[int, Any]:
+    """The requests of a voter, in the latest versions."""
+    sender, receiver = ReplicaKey(node, DIRECTORY), ReplicaKey(RECEIVER, DIRECTORY)
+    voter = Voter(sender, (Endpoint("KAFKA", "localhost", 9),))
+    requests = (
+        m.VoteRequest(OTHER_CLUSTER, 1, sender, receiver, 0, 0),
+        m.BeginQuorumEpochRequest(OTHER_CLUSTER, 1, sender, (), receiver),
+        m.EndQuorumEpochRequest(OTHER_CLUSTER, 1, sender, ()),
+        m.UpdateVoterRequest(OTHER_CLUSTER, 1, voter),
+    )
+    return {
+        key: write_request(request, KAFKA_APIS[key].versions[1])
+        for request in requests
+        for key in (API_KEYS[type(request)],)
+    }
 
 
 def _cluster_bodies(node: int) -> dict[int, tuple[str, dict[str, Any]]]:
@@ -163,7 +182,7 @@ def bodies(node: int) -> dict[int, Any]:
     """A request of each API but Envelope, in its highest version. What names its sender is in the
     name of `node`; what changes something is about topics that are not there.
     """
-    made = {
+    made = _voter_bodies(node) | {
         key: getattr(_module(key), name)(**fields)
         for key, (name, fields) in _cluster_bodies(node).items()
     }
@@ -319,7 +338,10 @@ def value_of(api: KafkaApi, node: int) -> Any:
         return m.FetchRequest(OTHER_CLUSTER, sender, 1, 0, 0)
     if api.key == s.FETCH_SNAPSHOT:
         return m.FetchSnapshotRequest(OTHER_CLUSTER, sender, 1, OffsetAndEpoch(1, 1), 0)
-    return BARE[api.key].read(bodies(node)[api.key])
+    body = bodies(node)[api.key]
+    if api.key in s.VOTERS_APIS:
+        return read_request(s.Call(api.key, api.versions[1], 0, "", body), ReplicaKey(RECEIVER))
+    return BARE[api.key].read(body)
 
 
 def is_allowed(authorizer: NodeAuthorizer, caller: Caller | None, api: KafkaApi, node: int) -> bool:
@@ -388,6 +410,8 @@ def _besides(api: KafkaApi) -> str:
     if api.method not in RPC_METHODS:
         return ""
     callers = RPC_METHODS[api.method].callers
+    if api.key in s.VOTERS_APIS:
+        return f"{callers} only, with quorate.peer.protocol=kafka"
     return "" if callers is Callers.ANYBODY else f"{callers} only"
 
 

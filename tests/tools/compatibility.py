@@ -19,7 +19,7 @@ sys.path[:0] = [str(ROOT / "services"), str(ROOT)]
 from quorate.bridge.apis import KAFKA_APIS  # noqa: E402
 
 from tests.wire.client_operations import CONFLUENT_KAFKA, KAFKA_PYTHON, Operation  # noqa: E402
-from tests.wire.controller_apis import COMPARED, DIFFERENCES, VOTERS  # noqa: E402
+from tests.wire.controller_apis import COMPARED, DIFFERENCES  # noqa: E402
 from tests.wire.tool_commands import BROKER_COMMANDS, CONTROLLER_COMMANDS, Command  # noqa: E402
 
 PAGE = ROOT / "services" / "quorate" / "bridge" / "COMPATIBILITY.md"
@@ -82,8 +82,6 @@ def apis() -> str:
         key: (api.name, "{}-{}".format(*api.versions), _behaviour(api.name))
         for key, api in KAFKA_APIS.items()
     }
-    not_served = "not served: voters speak gRPC to each other"
-    rows |= {key: (name, "", not_served) for key, name in VOTERS.items()}
     return table(
         ("key", "API", "versions", "behaviour"),
         ((str(key), *row) for key, row in sorted(rows.items())),

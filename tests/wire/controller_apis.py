@@ -8,16 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-VOTERS: Final[Mapping[int, str]] = {
-    52: "Vote",
-    53: "BeginQuorumEpoch",
-    54: "EndQuorumEpoch",
-    82: "UpdateRaftVoter",
-}
-"""APIs of Kafka's controllers that are not served, by key: only voters send them, and Quorate's
-voters speak gRPC to each other.
-"""
-
+_OF_VOTERS: Final = "rejected unless `quorate.peer.protocol=kafka`"
 _INVALID_VALUES: Final = (
     "rejects invalid values of brokers' configs, which Kafka's controllers store; does not know "
     "the limits of groups' configs that Kafka's controllers can be configured with; rejects loggers"
@@ -30,6 +21,7 @@ DIFFERENCES: Final[Mapping[str, str]] = {
     ),
     "AlterConfigs": _INVALID_VALUES,
     "BrokerRegistration": "POLICY_VIOLATION if the log has records of applications",
+    "BeginQuorumEpoch": _OF_VOTERS,
     "ControllerRegistration": "POLICY_VIOLATION if the log has records of applications",
     "CreateAcls": _NO_AUTHORIZER,
     "DeleteAcls": _NO_AUTHORIZER,
@@ -39,11 +31,15 @@ DIFFERENCES: Final[Mapping[str, str]] = {
         "rejects loggers"
     ),
     "DescribeQuorum": "a voter also has its gRPC endpoint",
+    "EndQuorumEpoch": _OF_VOTERS,
     "Envelope": (
         "with an authorizer, only from authenticated brokers, and not for super users unless "
         "`quorate.kafka.forwarded.super.users=allow`"
     ),
-    "Fetch": "POLICY_VIOLATION if the log has records of applications",
+    "Fetch": (
+        "POLICY_VIOLATION if the log has records of applications; of voters, "
+        "rejected unless `quorate.peer.protocol=kafka`"
+    ),
     "IncrementalAlterConfigs": _INVALID_VALUES,
     "RemoveRaftVoter": (
         "REQUEST_TIMED_OUT while the remaining voters that fetch are no majority; the text of "
@@ -51,6 +47,8 @@ DIFFERENCES: Final[Mapping[str, str]] = {
     ),
     "SaslHandshake": "no GSSAPI",
     "UpdateFeatures": "kraft.version and other features of one request are not updated atomically",
+    "UpdateRaftVoter": _OF_VOTERS,
+    "Vote": _OF_VOTERS,
 }
 """By the name of the API."""
 

@@ -7,7 +7,9 @@ Rules:
 1. An API that is not in the table is not served.
 2. An API that only nodes use (`from_brokers`) is authorized by the header of the request, before
    its body is decoded, and again with the body; every other API with the body.
-3. An envelope may contain only requests of APIs that are `forwarded`.
+3. The APIs in `schemas.VOTERS_APIS` are served only if controllers talk to each other over Kafka's
+   protocol. Otherwise they are treated like APIs that are not in the table.
+4. An envelope may contain only requests of APIs that are `forwarded`.
 
 Source: Kafka's ControllerApis; KIP-590 "Envelope".
 """
@@ -40,6 +42,11 @@ class KafkaApi:
 
 
 def _brokers(key: int, name: str, method: str | None = None) -> KafkaApi:
+    return KafkaApi(key, name, method or name, from_brokers=True)
+
+
+def _voters(key: int, name: str, method: str | None = None) -> KafkaApi:
+    """An API for voters. Like an API for brokers, it is authorized by its header first."""
     return KafkaApi(key, name, method or name, from_brokers=True)
 
 
@@ -76,6 +83,9 @@ _ROWS: Final = (
     _forwarded(s.ALTER_CLIENT_QUOTAS, "AlterClientQuotas"),
     _direct(s.DESCRIBE_USER_SCRAM_CREDENTIALS, "DescribeUserScramCredentials"),
     _forwarded(s.ALTER_USER_SCRAM_CREDENTIALS, "AlterUserScramCredentials"),
+    _voters(s.VOTE, "Vote"),
+    _voters(s.BEGIN_QUORUM_EPOCH, "BeginQuorumEpoch"),
+    _voters(s.END_QUORUM_EPOCH, "EndQuorumEpoch"),
     _forwarded(s.DESCRIBE_QUORUM, "DescribeQuorum"),
     _brokers(s.ALTER_PARTITION, "AlterPartition"),
     _forwarded(s.UPDATE_FEATURES, "UpdateFeatures", "UpdateClusterFeatures"),
@@ -90,6 +100,7 @@ _ROWS: Final = (
     _brokers(s.ASSIGN_REPLICAS_TO_DIRS, "AssignReplicasToDirs"),
     _forwarded(s.ADD_RAFT_VOTER, "AddRaftVoter", "AddVoter"),
     _forwarded(s.REMOVE_RAFT_VOTER, "RemoveRaftVoter", "RemoveVoter"),
+    _voters(s.UPDATE_RAFT_VOTER, "UpdateRaftVoter", "UpdateVoter"),
 )
 
 KAFKA_APIS: Final[dict[int, KafkaApi]] = {row.key: row for row in _ROWS}

@@ -12,6 +12,9 @@ Rules:
 3. The sender of an envelope acts for any client, so only the callers of rule 2 may send one. They
    may not act for super users unless the settings allow it (`BridgeSettings.not_forwarded`).
 4. Nodes are served only if the quorum has no applications (`admission`).
+5. Voters are served only if controllers talk to each other over this listener
+   (`BridgeSettings.serves_voters`). Then it opens before the committed metadata is loaded, because
+   no leader is elected otherwise; until then every other request ends its connection.
 
 Source: KIP-866; KIP-590 "Envelope"; Kafka's EnvelopeUtils.
 """
@@ -38,7 +41,8 @@ from quorate.bridge.handshakes import Handshakes
 from quorate.bridge.lifecycle import LIFECYCLE
 from quorate.bridge.quorum_requests import Describe, Handle, QuorumRequests
 from quorate.bridge.quotas import STRICT_SINCE, MutationQuotas
-from quorate.bridge.replication import Replication, respond
+from quorate.bridge.raft_requests import RaftRequests, refused
+from quorate.bridge.replication import Replication, replica_id, respond
 from quorate.bridge.sasl import SaslAuthenticator
 from quorate.bridge.sasl_config import SaslConfig
 from quorate.bridge.server import BridgeServer, api_versions
@@ -69,7 +73,9 @@ STRANGERS_FRAME_BYTES_MAX = 256 * 1024
 
 BARE: Final = LIFECYCLE | FORWARDED | DIRECT
 """The exchanges of all APIs that `Bridge.answer` does not handle itself, without an envelope."""
-_APART: Final = {
+_EARLY: Final = s.VOTERS_APIS | {s.FETCH, s.FETCH_SNAPSHOT, s.API_VERSIONS}
+"""What is served before the committed metadata is loaded (rule 5)."""
+_APART: Final = s.VOTERS_APIS | {
     s.FETCH,
     s.FETCH_SNAPSHOT,
     s.ENVELOPE,
@@ -94,7 +100,8 @@ class BridgeSettings:
     not_forwarded: principals whose requests brokers may not forward. client_auth: whether clients
     present a certificate with TLS: required, requested or none. sasl: None without SASL.
     token_secret_key: of delegation tokens; empty disables them. quota_window_count, quota_window_s:
-    see `MutationQuotas`.
+    see `MutationQuotas`. serves_voters: see rule 5. nodes: (principal, node id) for each node that
+    a principal may act for as a voter, whatever its certificate names.
     """
 
     node_id: int
@@ -112,13 +119,15 @@ class BridgeSettings:
     token_secret_key: str = field(default="", repr=False)
     quota_window_count: int = 11
     quota_window_s: int = 1
+    serves_voters: bool = False
+    nodes: tuple[tuple[str, int], ...] = ()
 
 
 class Bridge:
     """handle: passes a request to the metadata controller, with its timeout in ms. describe:
     answers a read from this node's image. admit: admits Kafka's nodes. authorizer: authorizes
     requests; None accepts all. image: returns the committed image, with the SCRAM credentials and
-    the delegation tokens.
+    the delegation tokens. is_loaded: whether the committed metadata is loaded.
     """
 
     def __init__(
@@ -131,15 +140,24 @@ class Bridge:
         admit: Admit,
         authorizer: NodeAuthorizer | None = None,
         image: Callable[[], MetadataImage] = MetadataImage,
+        is_loaded: Callable[[], bool] = lambda: True,
     ) -> None:
         self._settings = settings
         self._raft = raft
         self._handle = handle
         self._authorizer = authorizer
         self._admission = Admission(admit)
+        self._is_loaded = is_loaded
+        self._has_loaded = False
         self._replication = Replication(
-            raft, settings.cluster_id, settings.listener, self._fetch_refused, self._admission
+            raft,
+            settings.cluster_id,
+            settings.listener,
+            self._fetch_refused,
+            self._admission,
+            serves_voters=settings.serves_voters,
         )
+        self._voters = RaftRequests(raft, settings.listener, self._refusal)
         self._decoder = Decoder()
         self._connections = Connections(
             settings.connections_max, settings.connections_per_address_max
@@ -215,6 +233,7 @@ class Bridge:
         if self._validator is not None:
             await self._validator.close()
         self._decoder.close()
+        self._admission.close()
 
     def _authenticator(self, config: SaslConfig | None) -> SaslAuthenticator | None:
         if config is None:
@@ -232,23 +251,37 @@ class Bridge:
         return STRANGERS_FRAME_BYTES_MAX
 
     def refuse(self, head: s.Call, connection: KafkaConnection) -> Any:
-        """The response that rejects a request by its header; None to decode it (rules 2 and 3)."""
+        """The response that rejects a request by its header; None to decode it (rules 2 and 3).
+
+        Raises BadMessageError for a request that is not served (rule 5).
+        """
         api = KAFKA_APIS[head.api_key]
+        self._check_served(head.api_key)
         if not api.from_brokers:
             return None
         caller = connection.caller
         if head.api_key == s.ENVELOPE and self._is_unauthenticated(caller):
             return envelope_response(head.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-        refused = self._refusal(caller, api.method, None)
-        if refused is None:
+        denied = self._refusal(caller, api.method, None)
+        if denied is None:
             return None
         if head.api_key == s.ENVELOPE:
-            return envelope_response(head.version, refused.error)
+            return envelope_response(head.version, denied.error)
         if head.api_key in (s.FETCH, s.FETCH_SNAPSHOT):
-            return respond(head, refused.error)
+            return respond(head, denied.error)
+        if head.api_key in s.VOTERS_APIS:
+            return refused(head, denied.error)
         exchange = LIFECYCLE[head.api_key]
         module = s.response_module(head.api_key, head.version)
-        return exchange.write(module, exchange.fail(None, refused.error, refused.message))
+        return exchange.write(module, exchange.fail(None, denied.error, denied.message))
+
+    def _check_served(self, api_key: int) -> None:
+        """Raise BadMessageError for a request that ends its connection (rule 5)."""
+        if not self._settings.serves_voters and api_key in s.VOTERS_APIS:
+            raise s.BadMessageError(f"a request with API key {api_key}, which is not served here")
+        self._has_loaded = self._has_loaded or self._is_loaded()
+        if not self._has_loaded and api_key not in _EARLY:
+            raise s.BadMessageError("the committed metadata is not loaded yet")
 
     def _is_unauthenticated(self, caller: Caller) -> bool:
         """Whether to reject an envelope because its sender is unauthenticated; logs one line."""
@@ -270,9 +303,15 @@ class Bridge:
     async def answer(self, call: s.Call, connection: KafkaConnection) -> Any:
         """The response to a request, in the request's version."""
         if call.api_key == s.API_VERSIONS:
-            return api_versions(call, *self._quorum.features())
+            serves_voters = self._settings.serves_voters
+            return api_versions(call, *self._quorum.features(), serves_voters=serves_voters)
+        if call.api_key in s.VOTERS_APIS:
+            return await self._voters.answer(call, connection.caller)
         if call.api_key == s.FETCH:
-            return await self._replication.fetch(call, connection)
+            response = await self._replication.fetch(call, connection)
+            if self._settings.serves_voters and self._is_voter(call):
+                self._connections.note_broker(connection, int(response.error_code))
+            return response
         if call.api_key == s.FETCH_SNAPSHOT:
             return await self._replication.fetch_snapshot(call, connection)
         if call.api_key == s.ENVELOPE:
@@ -291,6 +330,10 @@ class Bridge:
             self._connections.note_broker(connection, int(response.error_code))
         return response
 
+    def _is_voter(self, call: s.Call) -> bool:
+        """Whether the sender of a Fetch says that it is a voter."""
+        return self._raft.node.voters.get(replica_id(call.body)) is not None
+
     def _fetch_refused(
         self, connection: KafkaConnection, request: FetchRequest | FetchSnapshotRequest
     ) -> ErrorCode:
@@ -299,7 +342,12 @@ class Bridge:
         return ErrorCode.NONE if refused is None else refused.error
 
     def _refusal(self, caller: Caller, name: str, request: Any) -> Denial | None:
-        return None if self._authorizer is None else self._authorizer.refusal(caller, name, request)
+        if self._authorizer is None:
+            return None
+        named = frozenset(node for who, node in self._settings.nodes if who == caller.principal)
+        if named and caller.has_certificate:
+            caller = replace(caller, nodes=caller.nodes | named)
+        return self._authorizer.refusal(caller, name, request)
 
     async def _ask_for_client(
         self, request: Any, timeout_ms: int, caller: Caller

@@ -1,7 +1,6 @@
 """A client for a few requests to Kafka's own nodes, on one connection, one request at a time.
 
-It asks in the highest version that both sides know (KIP-511). Only reads are asked for, so nothing
-is retried here.
+It asks in the highest version that both sides know (KIP-511). Nothing is retried here.
 """
 
 from __future__ import annotations

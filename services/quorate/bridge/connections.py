@@ -21,6 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from quorate.bridge.sasl import Session
+from quorate.raft.messages import FetchRequest
 from quorate.raft.types import ReplicaKey
 from quorate.rpc.principals import Caller
 
@@ -32,7 +33,8 @@ BROKER_S = 60.0
 @dataclass(slots=True, eq=False)
 class KafkaConnection:
     """One connection. caller: the authenticated principal and host. last_sent: the high watermark
-    that was sent last, -1 for none. replica: the one that fetches the metadata log over it. end:
+    that was sent last, -1 for none. told: the replica, epoch and read round of the last response to
+    a Fetch. replica: the one that fetches the metadata log over it. end:
     closes it and logs the reason. is_busy: its request is being processed. broker_at_s: a broker's
     last successful registration or heartbeat, a time of `Connections.now_s`. session: the completed
     SASL authentication, None without SASL. throttled_s: how long not to read from it after the next
@@ -42,12 +44,19 @@ class KafkaConnection:
     host: str
     caller: Caller = field(default_factory=Caller)
     last_sent: int = -1
+    told: tuple[ReplicaKey, int, int] | None = None
     replica: ReplicaKey | None = None
     end: Callable[[str], None] = lambda _reason: None
     is_busy: bool = False
     broker_at_s: float = -math.inf
     session: Session | None = None
     throttled_s: float = 0.0
+
+    def seen_round(self, request: FetchRequest) -> int:
+        """The read round that the sender of this Fetch has seen; 0 for none."""
+        if self.told is None or self.told[:2] != (request.replica, request.epoch):
+            return 0
+        return self.told[2]
 
 
 _Ordered = OrderedDict[KafkaConnection, None]

@@ -88,7 +88,9 @@ class Receipt:
         self._owner.end(self)
 
 
-async def read_length(reader: asyncio.StreamReader, idle_s: float = IDLE_S) -> int | None:
+async def read_length(
+    reader: asyncio.StreamReader, idle_s: float = IDLE_S, *, bytes_max: int = FRAME_BYTES_MAX
+) -> int | None:
     """Read the length of the next frame; None if the peer has closed the connection.
 
     Raises BadMessageError, TimeoutError.
@@ -100,8 +102,8 @@ async def read_length(reader: asyncio.StreamReader, idle_s: float = IDLE_S) -> i
         if error.partial:
             raise s.BadMessageError("the connection ended within a frame") from None
         return None
-    if not 0 <= length <= FRAME_BYTES_MAX:
-        raise s.BadMessageError(f"a frame of {length} bytes; at most {FRAME_BYTES_MAX}")
+    if not 0 <= length <= bytes_max:
+        raise s.BadMessageError(f"a frame of {length} bytes; at most {bytes_max}")
     return length
 
 

@@ -1,13 +1,20 @@
-"""Fetch and FetchSnapshot of `__cluster_metadata` for Kafka's observers.
+"""Fetch and FetchSnapshot of `__cluster_metadata`, for observers and for voters.
 
 Both are converted to the quorum's own requests. Responses carry the stored bytes of the log, which
 are Kafka's batches already. A Fetch before version 18 does not contain the high watermark that the
-observer knows, so the connection remembers the last one sent.
+replica knows, so the connection remembers the last one sent. Kafka's replicas do not return the
+leader's read round either: their next Fetch on a connection, in the same epoch, proves that they
+have read the last response, because they send one at a time.
+
+A voter's fetch offset acknowledges records, so requests with a voter's id are rejected unless
+controllers talk to each other over Kafka's protocol (`quorate.peer.protocol`).
 
 As in Kafka, every version is served, but before version 13 a Fetch cannot name the id of the log's
 topic, and is rejected (INVALID_REQUEST).
 
-Kafka's nodes are served only if the quorum has no applications (`bridge.admission`).
+Kafka's nodes are served only if the quorum has no applications (`bridge.admission`). Quorate's
+controllers name themselves in the client id (`PEER_CLIENT_ID`) and are not admitted: they replicate
+any records.
 
 Errors stand where Kafka's raft client expects them: those that reject the request at the top level,
 those of the quorum in the partition, with the leader and its endpoint of this listener.
@@ -18,7 +25,9 @@ KIP-1166 (HighWatermark); Kafka's KafkaRaftClient.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from quorate.bridge import schemas as s
@@ -42,12 +51,17 @@ NO_NODE = -1
 NO_HIGH_WATERMARK = 2**63 - 1
 """Of a Fetch whose sender does not tell what it knows."""
 
+PEER_CLIENT_ID = "quorate-controller"
+"""The client id in the requests of Quorate's controllers."""
+
 Refuse = Callable[[KafkaConnection, FetchRequest | FetchSnapshotRequest], ErrorCode]
 """The error that rejects a caller's request; NONE if the caller is authorized."""
 
 
 class Replication:
-    """listener: the name of the controllers' endpoints for brokers."""
+    """listener: the name of the controllers' endpoints for brokers. serves_voters: whether voters
+    fetch over it.
+    """
 
     def __init__(
         self,
@@ -56,7 +70,10 @@ class Replication:
         listener: str,
         refuse: Refuse,
         admission: Admission,
+        *,
+        serves_voters: bool = False,
     ) -> None:
+        self._serves_voters = serves_voters
         self._refuse = refuse
         self._admission = admission
         self._raft = raft
@@ -71,29 +88,39 @@ class Replication:
         found = [(t, p) for t in body.topics for p in t.partitions]
         named = [(s.uuid_text(getattr(t, "topic_id", None)), p.partition) for t, p in found]
         is_log = named == [(TOPIC_ID, METADATA_PARTITION)]
-        replica_id = _replica_id(body)
-        wrong = self._wrong(getattr(body, "cluster_id", None), replica_id, is_log)
+        sender_id = replica_id(body)
+        wrong = self._wrong(getattr(body, "cluster_id", None), sender_id, is_log)
         if wrong is not ErrorCode.NONE:
             return respond(call, wrong)
         ((topic, partition),) = found
         request = FetchRequest(
             self._cluster_id,
-            ReplicaKey(replica_id, _directory(partition)),
+            ReplicaKey(sender_id, _directory(partition)),
             partition.current_leader_epoch,
             partition.fetch_offset,
             partition.last_fetched_epoch,
             _known_high_watermark(partition, connection),
             max_wait_ms=body.max_wait // s.milliseconds(1),
             max_bytes=min(BYTES_MAX, max(1, body.max_bytes)),
+            read_round=getattr(body, "read_round", 0),
+            incarnation=getattr(body, "incarnation", 0),
         )
-        refused = await self._rejection(connection, request)
+        refused, may_wait = await self._rejection(call, connection, request)
         if refused is not ErrorCode.NONE:
             return respond(call, refused)
+        if not self._is_quorate(call):
+            request = replace(request, read_round=connection.seen_round(request))
+        if not may_wait:
+            request = replace(request, max_wait_ms=0)
         response, data = await self._raft.ask(request)
         assert isinstance(response, FetchResponse), type(response)
+        if data and not may_wait and await self._admission.is_rejected():
+            return respond(call, ErrorCode.POLICY_VIOLATION)
         if response.error is ErrorCode.NONE:
             connection.last_sent = response.high_watermark
-            connection.replica = request.replica
+            connection.told = request.replica, request.epoch, response.read_round
+            if not self._is_quorate(call):
+                connection.replica = request.replica
         return self._fetched(call, topic.topic_id, response, data)
 
     def _fetched(
@@ -120,7 +147,16 @@ class Replication:
             **optional,
         )
         topic = module.FetchableTopicResponse(topic_id=topic_id, partitions=(partition,))
-        return respond(call, ErrorCode.NONE, (topic,), self._endpoints(module, found.leader))
+        acknowledged = found.acknowledged
+        return respond(
+            call,
+            ErrorCode.NONE,
+            (topic,),
+            leader_endpoints(module, found.leader, self._listener),
+            read_round=found.read_round,
+            acknowledged_offset=-1 if acknowledged is None else acknowledged.offset,
+            acknowledged_epoch=-1 if acknowledged is None else acknowledged.epoch,
+        )
 
     # --- FetchSnapshot ----------------------------------------------------------------------------
 
@@ -142,7 +178,7 @@ class Replication:
             partition.position,
             min(BYTES_MAX, max(1, body.max_bytes)),
         )
-        refused = await self._rejection(connection, request)
+        refused, _ = await self._rejection(call, connection, request)
         if refused is not ErrorCode.NONE:
             return respond(call, refused)
         response, _ = await self._raft.ask(request)
@@ -162,46 +198,61 @@ class Replication:
             call,
             ErrorCode.NONE,
             (module.TopicSnapshot(name=METADATA_TOPIC, partitions=(answered,)),),
-            self._endpoints(module, response.leader),
+            leader_endpoints(module, response.leader, self._listener),
         )
 
     # --- both -------------------------------------------------------------------------------------
 
     def _wrong(self, cluster_id: str | None, node_id: int, is_log: bool) -> ErrorCode:
-        """NONE for a request for the metadata log only, from an observer of this cluster.
-
-        A voter's fetch offset acknowledges records, so requests with a voter's id are rejected.
+        """NONE for a request for the metadata log only, from a replica of this cluster that may
+        fetch here.
         """
         if cluster_id is not None and cluster_id != self._cluster_id:
             return ErrorCode.INCONSISTENT_CLUSTER_ID
-        is_observer = node_id >= 0 and self._raft.node.voters.get(node_id) is None
-        return ErrorCode.NONE if is_log and is_observer else ErrorCode.INVALID_REQUEST
+        is_voter = self._raft.node.voters.get(node_id) is not None
+        is_served = node_id >= 0 and (self._serves_voters or not is_voter)
+        return ErrorCode.NONE if is_log and is_served else ErrorCode.INVALID_REQUEST
+
+    def _is_quorate(self, call: s.Call) -> bool:
+        """Whether the sender is a controller of Quorate."""
+        return self._serves_voters and call.client_id == PEER_CLIENT_ID
 
     async def _rejection(
-        self, connection: KafkaConnection, request: FetchRequest | FetchSnapshotRequest
-    ) -> ErrorCode:
-        """The error that rejects a request of an observer, NONE to pass it to the node.
+        self,
+        call: s.Call,
+        connection: KafkaConnection,
+        request: FetchRequest | FetchSnapshotRequest,
+    ) -> tuple[ErrorCode, bool]:
+        """The error that rejects a replica's request, NONE to pass it to the node; and whether it
+        may wait there for further records.
 
         A node that does not lead answers with the leader. BROKER_NOT_AVAILABLE: a leader cannot
-        admit the observer yet, which tries again.
+        admit the replica yet, which tries again.
         """
         refused = self._refuse(connection, request)
-        if refused is not ErrorCode.NONE:
-            return refused
+        if refused is not ErrorCode.NONE or self._is_quorate(call):
+            return refused, True
         name = type(request).__name__.removesuffix("Request")
-        error, _ = await self._admission.check(name, request.replica.id, connection.host)
+        is_voter = request.replica in self._raft.node.voters
+        check = self._admission.check_voter if is_voter else self._admission.check
+        error, _ = await check(name, request.replica.id, connection.host)
         if error in (ErrorCode.NONE, ErrorCode.POLICY_VIOLATION):
-            return error
-        is_leader = self._raft.node.is_leader
-        return ErrorCode.BROKER_NOT_AVAILABLE if is_leader else ErrorCode.NONE
+            return error, True
+        if is_voter or not self._raft.node.is_leader:
+            return ErrorCode.NONE, not is_voter
+        return ErrorCode.BROKER_NOT_AVAILABLE, True
 
-    def _endpoints(self, module: Any, leader: CurrentLeader) -> tuple[Any, ...]:
-        """The leader's endpoint for brokers; empty if it is unknown, or the version has none."""
-        endpoint = bridge_endpoint(leader.endpoints, self._listener)
-        kind = getattr(module, "NodeEndpoint", None)
-        if leader.id is None or endpoint is None or kind is None:
-            return ()
-        return (s.make(kind, node_id=leader.id, host=endpoint.host, port=endpoint.port),)
+
+def leader_endpoints(module: Any, leader: CurrentLeader, listener: str) -> tuple[Any, ...]:
+    """The leader's endpoint of this listener, as a response has it.
+
+    Empty if it is unknown, or if the version has none.
+    """
+    endpoint = bridge_endpoint(leader.endpoints, listener)
+    kind = getattr(module, "NodeEndpoint", None)
+    if leader.id is None or endpoint is None or kind is None:
+        return ()
+    return (s.make(kind, node_id=leader.id, host=endpoint.host, port=endpoint.port),)
 
 
 def bridge_endpoint(endpoints: Sequence[Endpoint], listener: str) -> Endpoint | None:
@@ -209,7 +260,7 @@ def bridge_endpoint(endpoints: Sequence[Endpoint], listener: str) -> Endpoint | 
     return next((endpoint for endpoint in endpoints if endpoint.name == listener), None)
 
 
-def _replica_id(body: Any) -> int:
+def replica_id(body: Any) -> int:
     """The sender of a Fetch: a field of its own before version 15."""
     sender = body.replica_state if hasattr(body, "replica_state") else body
     found: int = sender.replica_id
@@ -222,7 +273,12 @@ def _known_high_watermark(partition: Any, connection: KafkaConnection) -> int:
 
 
 def _directory(partition: Any) -> str | None:
-    text = s.uuid_text(getattr(partition, "replica_directory_id", None))
+    return directory(getattr(partition, "replica_directory_id", None))
+
+
+def directory(value: uuid.UUID | None) -> str | None:
+    """A directory id; None for an unknown one."""
+    text = s.uuid_text(value)
     return None if text == ZERO_UUID else text
 
 
@@ -232,13 +288,21 @@ def _leader(module: Any, leader: CurrentLeader) -> Any:
 
 
 def respond(
-    call: s.Call, error: ErrorCode, topics: tuple[Any, ...] = (), endpoints: tuple[Any, ...] = ()
+    call: s.Call,
+    error: ErrorCode,
+    topics: tuple[Any, ...] = (),
+    endpoints: tuple[Any, ...] = (),
+    **extensions: int,
 ) -> Any:
-    """Build either response; the topics are `responses` in Fetch, `topics` in FetchSnapshot."""
+    """Build either response; the topics are `responses` in Fetch, `topics` in FetchSnapshot.
+
+    extensions: the fields that `bridge.extensions` adds, which other versions lack.
+    """
     return s.answer(
         s.response_module(call.api_key, call.version),
         error_code=s.error_field(error),
         responses=topics,
         topics=topics,
         node_endpoints=endpoints,
+        **extensions,
     )

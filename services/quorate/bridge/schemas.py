@@ -28,6 +28,7 @@ from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
 from quorate.bridge.bounds import TruncatedError, Walk
+from quorate.bridge.extensions import EXTENDED
 from quorate.bridge.zookeeper_messages import MESSAGES
 from quorate.raft.errors import ErrorCode
 from quorate.raft.types import ZERO_UUID
@@ -56,6 +57,9 @@ LIST_PARTITION_REASSIGNMENTS: Final = 46
 ALTER_CLIENT_QUOTAS: Final = 49
 DESCRIBE_USER_SCRAM_CREDENTIALS: Final = 50
 ALTER_USER_SCRAM_CREDENTIALS: Final = 51
+VOTE: Final = 52
+BEGIN_QUORUM_EPOCH: Final = 53
+END_QUORUM_EPOCH: Final = 54
 DESCRIBE_QUORUM: Final = 55
 ALTER_PARTITION: Final = 56
 UPDATE_FEATURES: Final = 57
@@ -70,6 +74,7 @@ CONTROLLER_REGISTRATION: Final = 70
 ASSIGN_REPLICAS_TO_DIRS: Final = 73
 ADD_RAFT_VOTER: Final = 80
 REMOVE_RAFT_VOTER: Final = 81
+UPDATE_RAFT_VOTER: Final = 82
 
 SERVED: Final[dict[int, tuple[int, int]]] = {
     FETCH: (4, 18),
@@ -95,6 +100,9 @@ SERVED: Final[dict[int, tuple[int, int]]] = {
     ALTER_CLIENT_QUOTAS: (0, 1),
     DESCRIBE_USER_SCRAM_CREDENTIALS: (0, 0),
     ALTER_USER_SCRAM_CREDENTIALS: (0, 0),
+    VOTE: (0, 2),
+    BEGIN_QUORUM_EPOCH: (0, 1),
+    END_QUORUM_EPOCH: (0, 1),
     DESCRIBE_QUORUM: (0, 2),
     ALTER_PARTITION: (2, 3),
     UPDATE_FEATURES: (0, 2),
@@ -109,8 +117,12 @@ SERVED: Final[dict[int, tuple[int, int]]] = {
     ASSIGN_REPLICAS_TO_DIRS: (0, 0),
     ADD_RAFT_VOTER: (0, 1),
     REMOVE_RAFT_VOTER: (0, 0),
+    UPDATE_RAFT_VOTER: (0, 0),
 }
 """The served requests: API key to its lowest and highest version."""
+
+VOTERS_APIS: Final = frozenset({VOTE, BEGIN_QUORUM_EPOCH, END_QUORUM_EPOCH, UPDATE_RAFT_VOTER})
+"""Only voters send these: served if `quorate.peer.protocol` is kafka."""
 
 ITEMS_MAX: Final = 20_000
 ISR_ITEMS_MAX: Final = 200_000
@@ -307,14 +319,16 @@ def principal_type() -> Any:
 
 @cache
 def _main(module: Any) -> Any:
-    """The class of the whole message: the only one in its module that is not nested."""
+    """The class of the whole message: the only one in its module that is not nested. Quorate's own
+    class if it has one (`extensions`).
+    """
     (found,) = (
         each
         for each in vars(module).values()
         if getattr(each, "__type__", None) in (EntityType.request, EntityType.response)
         and each.__module__ == module.__name__
     )
-    return found
+    return EXTENDED.get(found, found)
 
 
 def make(kind: Any, **fields: Any) -> Any:

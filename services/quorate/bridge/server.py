@@ -442,11 +442,16 @@ def _illegal_sasl_state(call: s.Call) -> Any:
 
 
 def api_versions(
-    call: s.Call, features: Sequence[r.FeatureDescription] = (), features_epoch: int = -1
+    call: s.Call,
+    features: Sequence[r.FeatureDescription] = (),
+    features_epoch: int = -1,
+    *,
+    serves_voters: bool = False,
 ) -> Any:
     """The ApiVersions response; in version 0 with an error for an unknown version (KIP-511).
 
-    Versions below 4 cannot contain features that support level 0.
+    Versions below 4 cannot contain features that support level 0. serves_voters: whether the APIs
+    for voters are served.
     """
     is_known = call.body is not None
     version = call.version if is_known else 0
@@ -457,6 +462,7 @@ def api_versions(
         api_keys=tuple(
             module.ApiVersion(api_key=key, min_version=low, max_version=high)
             for key, (low, high) in s.SERVED.items()
+            if serves_voters or key not in s.VOTERS_APIS
         ),
         zk_migration_ready=True,
         **_features(module, version, features, features_epoch),

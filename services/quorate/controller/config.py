@@ -268,6 +268,13 @@ class ControllerConfig(NodeConfig):
             if each.name == self.kafka.name
         )
 
+    @property
+    def peer_listener(self) -> str:
+        """The name of the listener on which controllers connect to each other."""
+        if self.kafka.name is not None and self.kafka.serves_voters:
+            return self.kafka.name
+        return self.controller_listener
+
     def grpc_endpoint(self, endpoint: Endpoint, voters: VoterSet) -> Endpoint:
         """Where to dial a controller that has this endpoint. voters: the current ones.
 
@@ -280,7 +287,12 @@ class ControllerConfig(NodeConfig):
         return next((voter.endpoints[0] for voter in found if voter is not None), endpoint)
 
     def undialled(self, voters: VoterSet) -> VoterSet:
-        """The voters of the log, without this one, that `grpc_endpoint` cannot find."""
+        """The voters of the log, without this one, that `grpc_endpoint` cannot find.
+
+        None if controllers talk to each other over Kafka's protocol.
+        """
+        if self.kafka.serves_voters:
+            return VoterSet()
         return VoterSet.of(
             voter
             for voter in voters

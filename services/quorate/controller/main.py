@@ -20,7 +20,7 @@ from pathlib import Path
 
 from quorate.controller.bootstrap import BootstrapError, read_bootstrap
 from quorate.controller.config import ControllerConfig
-from quorate.controller.kafka.listener import KafkaListener, listener_samples
+from quorate.controller.kafka.listener import KafkaListener, listener_samples, peers_factory
 from quorate.controller.registration import Registration
 from quorate.controller.security import node_authorizer, server_limits
 from quorate.controller.unformatted import UnformattedNode
@@ -160,6 +160,7 @@ class Controller:
             on_role=_log_role,
             policy=snapshot_policy(config),
             traces=self._telemetry.traces(),
+            peers=peers_factory(config, self._tls),
         )
         driver, loader = node.driver, node.loader
         if len(unknown := config.undialled(driver.node.voters)):

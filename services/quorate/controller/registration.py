@@ -15,6 +15,8 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from quorate.bridge.registration import register_over_kafka
+from quorate.bridge.replication import bridge_endpoint
 from quorate.controller.config import ControllerConfig
 from quorate.log.meta_properties import random_uuid
 from quorate.metadata.image.delta import MetadataDelta
@@ -119,6 +121,8 @@ class Registration:
         ]
         first = config.listeners[0].name
         addresses = dict.fromkeys(f"{e.host}:{e.port}" for e in endpoints if e.name == first)
+        if not addresses:
+            return await self._ask_over_kafka()
         tls = self._components.tls if config.is_encrypted(first) else None
         async with MetadataClient(
             list(addresses), tls=tls, request_timeout_ms=REQUEST_TIMEOUT_MS
@@ -126,6 +130,19 @@ class Registration:
             response = await client.ask(self.request())
         assert isinstance(response, RegisterControllerResponse), type(response)
         return response
+
+    async def _ask_over_kafka(self) -> RegisterControllerResponse:
+        """Register with a leader that has no gRPC listener."""
+        config = self._components.config
+        leader = self._components.driver.node.current_leader
+        endpoint = bridge_endpoint(leader.endpoints, config.peer_listener)
+        if endpoint is None:
+            return RegisterControllerResponse(
+                error=ErrorCode.NOT_CONTROLLER, message="no leader is known"
+            )
+        tls = self._components.tls if config.is_encrypted(endpoint.name) else None
+        timeout_s = REQUEST_TIMEOUT_MS / 1000
+        return await register_over_kafka(endpoint, tls, self.request(), timeout_s)
 
     def request(self) -> RegisterController:
         config = self._components.config

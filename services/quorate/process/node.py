@@ -24,8 +24,8 @@ from quorate.process.shutdown import Shutdown
 from quorate.process.storage import Storage
 from quorate.raft import InitialState, LogState, RaftConfig, RaftNode
 from quorate.raft import outputs as out
-from quorate.raft.types import ReplicaKey
-from quorate.rpc.client.transport import PeerTransport
+from quorate.raft.types import ReplicaKey, VoterSet
+from quorate.rpc.client.transport import Peers, PeerTransport
 from quorate.rpc.tls import TlsConfig
 from quorate.runtime.clock import Clock
 from quorate.runtime.driver import RaftDriver
@@ -43,10 +43,15 @@ BATCH_BYTES_MAX = 8 * 1024 * 1024
 """The maximum size of a batch in the metadata log, bytes."""
 
 
+PeersFactory = Callable[[Peers, Callable[[], VoterSet]], Peers]
+"""Makes a transport from the one over gRPC, and a function that returns the current voters."""
+
+
 class Node:
     """One replica, in the process that owns its storage. `components` start and stop it.
 
     raft: see `raft_config`. tls: for connections to other nodes. on_role: logs a role change.
+    peers: makes another transport between controllers from the one over gRPC.
     """
 
     def __init__(
@@ -61,6 +66,7 @@ class Node:
         on_role: Callable[[out.RoleChanged], None],
         policy: SnapshotPolicy | None = None,
         traces: WriteTraces | None = None,
+        peers: PeersFactory | None = None,
     ) -> None:
         self.on_leadership: Callable[[out.LeadershipAcquired | out.LeadershipLost], None] = (
             lambda _: None
@@ -75,12 +81,14 @@ class Node:
         self.clock = Clock()
         random_source = random.Random()  # noqa: S311 - it spreads timers
         self._raft = RaftNode(raft, initial, random_source, self.clock.now_ms())
-        self.transport = PeerTransport(
+        self.transport: Peers = PeerTransport(
             storage.meta.cluster_id,
             tls,
             is_encrypted=config.is_encrypted,
             resolve=lambda endpoint: config.grpc_endpoint(endpoint, self._raft.voters),
         )
+        if peers is not None:
+            self.transport = peers(self.transport, lambda: self._raft.voters)
         self.loader = MetadataLoader(log, on_fatal=shutdown.fail)
         self.driver = storage.driver = RaftDriver(
             self._raft,

@@ -166,10 +166,15 @@ class NodeConfig(ABC):
         return self.controller_listener_names[0]
 
     @property
+    def peer_listener(self) -> str:
+        """The name of the listener on which this node's replica connects to controllers."""
+        return self.controller_listener
+
+    @property
     def bootstrap_endpoints(self) -> tuple[Endpoint, ...]:
-        """`bootstrap_servers` as endpoints of `controller_listener`."""
+        """`bootstrap_servers` as endpoints of `peer_listener`."""
         return tuple(
-            Endpoint(self.controller_listener, host, port) for host, port in self.bootstrap_servers
+            Endpoint(self.peer_listener, host, port) for host, port in self.bootstrap_servers
         )
 
     def grpc_endpoint(self, endpoint: Endpoint, voters: VoterSet) -> Endpoint:  # noqa: ARG002

@@ -21,7 +21,7 @@ from quorate.raft.messages import FetchRequest, Response
 from quorate.raft.outputs import Send, SendAdmin
 from quorate.raft.types import Endpoint
 from quorate.records.errors import RecordsError
-from quorate.rpc.client.transport import FetchStream, PeerTransport, TransportError
+from quorate.rpc.client.transport import Peers, PeerStream, TransportError
 from quorate.runtime.tasks import explained, supervise
 
 LOGGER = logging.getLogger(__name__)
@@ -45,12 +45,12 @@ class Answers(Protocol):
 class Outbound:
     """Sends the node's requests and passes their responses to the driver."""
 
-    def __init__(self, transport: PeerTransport) -> None:
+    def __init__(self, transport: Peers) -> None:
         self._transport = transport
         self._answers: Answers | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._fetches: set[asyncio.Task[None]] = set()
-        self._stream: FetchStream | None = None
+        self._stream: PeerStream | None = None
         self._stream_endpoint: Endpoint | None = None
         self._foreign_at: dict[Endpoint, float] = {}
 
@@ -153,7 +153,7 @@ class Outbound:
             )
         self._answers.unanswered(output.request_id, "it belongs to another cluster", refused=False)
 
-    async def _stream_to(self, endpoint: Endpoint, leader_id: int | None) -> FetchStream:
+    async def _stream_to(self, endpoint: Endpoint, leader_id: int | None) -> PeerStream:
         stream = self._stream
         if stream is not None and stream.is_open and self._stream_endpoint == endpoint:
             return stream

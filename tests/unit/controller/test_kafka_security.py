@@ -13,6 +13,7 @@ from quorate.controller.config_reader import load_config
 from quorate.controller.kafka import security
 from quorate.controller.kafka.jaas import parse_jaas
 from quorate.process.properties import ConfigError
+from quorate.raft.types import Endpoint, ReplicaKey, Voter, VoterSet
 
 BASE = {
     "process.roles": "controller",
@@ -54,6 +55,35 @@ def refusal(load: Load, changes: dict[str, str | None]) -> str:
     assert "\n" not in text
     assert SECRET not in text
     return text
+
+
+CLEAR: dict[str, str | None] = {
+    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,KAFKA:PLAINTEXT"
+}
+PEER_PROTOCOL = "quorate.peer.protocol"
+
+
+def test_controllers_talk_over_grpc_unless_told_otherwise(load: Load) -> None:
+    config = load(CLEAR)
+    assert not config.kafka.serves_voters
+    assert [each.name for each in config.bootstrap_endpoints] == ["CONTROLLER"]
+    config = load({**CLEAR, PEER_PROTOCOL: "kafka"})
+    assert config.kafka.serves_voters
+    assert [each.name for each in config.bootstrap_endpoints] == ["KAFKA"]
+    assert config.warnings == ()
+    key, endpoint = ReplicaKey(2, "B" * 21 + "A"), Endpoint("KAFKA", "two", 9094)
+    kafkas = VoterSet((Voter(key, (endpoint,)),))
+    assert not len(config.undialled(kafkas))
+    assert len(load(CLEAR).undialled(kafkas)) == 1
+
+
+def test_controllers_need_a_listener_without_sasl_for_kafkas_protocol(load: Load) -> None:
+    lacking = {PEER_PROTOCOL: "kafka", "quorate.kafka.listener.name": None}
+    text = refusal(load, {**CLEAR, **lacking})
+    assert "kafka requires quorate.kafka.listener.name" in text
+    text = refusal(load, {ENABLED: "SCRAM-SHA-256", PEER_PROTOCOL: "kafka"})
+    assert "controllers do not authenticate to each other with SASL: map KAFKA to SSL" in text
+    assert "grpc, kafka" in refusal(load, {**CLEAR, PEER_PROTOCOL: "http"})
 
 
 def test_plain_with_kafkas_jaas_line(load: Load) -> None:

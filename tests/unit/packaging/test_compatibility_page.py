@@ -6,7 +6,7 @@ from quorate.bridge.apis import KAFKA_APIS
 
 from tests.tools import compatibility
 from tests.wire.client_operations import CONFLUENT_KAFKA, KAFKA_PYTHON
-from tests.wire.controller_apis import COMPARED, DIFFERENCES, VOTERS
+from tests.wire.controller_apis import COMPARED, DIFFERENCES
 from tests.wire.tool_commands import BROKER_COMMANDS, CLASSES, CONTROLLER_COMMANDS
 
 
@@ -24,7 +24,7 @@ def test_every_api_and_every_known_difference_is_on_the_page() -> None:
     text = compatibility.page()
     commands = (*BROKER_COMMANDS, *CONTROLLER_COMMANDS)
     reasons = {each.difference for each in (*commands, *CONFLUENT_KAFKA, *KAFKA_PYTHON)}
-    names = {api.name for api in KAFKA_APIS.values()} | set(VOTERS.values())
+    names = {api.name for api in KAFKA_APIS.values()}
     for found in (*reasons, *DIFFERENCES.values(), *(f" {name} |" for name in names)):
         assert found in text, found
 

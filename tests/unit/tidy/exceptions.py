@@ -24,7 +24,6 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
     "dead definitions": {
         "_Conversation.connection_made": CALLED,
         "_Conversation.data_received": CALLED,
-        "_Conversation.eof_received": CALLED,
         "ClientStream._ask": "its subclasses call it, in other modules",
         "_Standing._changed": "its base class calls it, in another module",
         "BOOTSTRAP_LEVELS": "the tests' model of a cluster begins with it",

@@ -1,8 +1,8 @@
 """The listener for Kafka's nodes and tools: when it is open, and what serves its requests.
 
 It listens on every controller that has `quorate.kafka.listener.name`, once the controller has
-loaded the committed metadata, whatever the log contains. Requests are checked and served as over
-gRPC.
+loaded the committed metadata, whatever the log contains. If controllers talk to each other over it
+(`quorate.peer.protocol`), it listens from the start. Requests are checked and served as over gRPC.
 
 Source: KIP-866, "Controller RPCs"; KIP-919.
 """
@@ -15,12 +15,17 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from quorate.bridge.bridge import Bridge, BridgeSettings
+from quorate.bridge.peer import KafkaPeers
 from quorate.bridge.sasl_config import OAUTHBEARER, PLAIN
 from quorate.controller.config import ControllerConfig
 from quorate.controller.kafka.settings import LISTENER
 from quorate.metadata.requests import RegisterBroker
 from quorate.process.extension import NodeComponents
+from quorate.process.node import PeersFactory
 from quorate.raft.errors import ErrorCode
+from quorate.raft.types import VoterSet
+from quorate.rpc.client.transport import Peers
+from quorate.rpc.tls import TlsConfig
 from quorate.rpc.wire.convert_metadata import MetadataAnswer
 from quorate.runtime.tasks import supervise
 from quorate.telemetry.samples import Sample
@@ -55,11 +60,25 @@ class KafkaListener:
         await self.bridge.close()
 
     async def _open(self) -> None:
+        is_early = self._components.config.kafka.serves_voters
         # Poll: the loader does not call its listeners while there is no metadata.
-        while not self._components.loader.has_caught_up:  # noqa: ASYNC110
+        while not (is_early or self._components.loader.has_caught_up):  # noqa: ASYNC110
             await asyncio.sleep(LOOK_PERIOD_S)
         _warn(self._components.config)
         await self.bridge.open()
+
+
+def peers_factory(config: ControllerConfig, tls: TlsConfig | None) -> PeersFactory | None:
+    """Makes the transport between controllers; None for the one over gRPC."""
+    name = config.kafka.name
+    if name is None or not config.kafka.serves_voters:
+        return None
+
+    def make(grpc: Peers, voters: Callable[[], VoterSet]) -> Peers:
+        used = tls if config.is_encrypted(name) else None
+        return KafkaPeers(grpc, listener=name, tls=used, voters=voters)
+
+    return make
 
 
 def listener_samples(listener: KafkaListener | None) -> Iterator[Sample]:
@@ -114,6 +133,8 @@ def _bridge(
         config.token_secret_key or "",
         kafka.quota_window_count,
         kafka.quota_window_s,
+        serves_voters=kafka.serves_voters,
+        nodes=security.node_principals if kafka.serves_voters else (),
     )
 
     async def handle(request: Any, timeout_ms: int) -> MetadataAnswer:
@@ -135,4 +156,5 @@ def _bridge(
         admit=admit,
         authorizer=components.authorizer,
         image=lambda: components.loader.image,
+        is_loaded=lambda: not kafka.serves_voters or components.loader.has_caught_up,
     )

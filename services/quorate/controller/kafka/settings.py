@@ -14,6 +14,8 @@ from quorate.process.setting import Setting, declared_in, setting
 
 LISTENER = "quorate.kafka.listener.name"
 FORWARDED_SUPER_USERS = "quorate.kafka.forwarded.super.users"
+PEER_PROTOCOL = "quorate.peer.protocol"
+KAFKA = "kafka"
 CONNECTIONS_MAX = "max.connections"
 CONNECTIONS_PER_ADDRESS_MAX = "max.connections.per.ip"
 
@@ -61,7 +63,24 @@ class KafkaListenerSettings:
         "1",
         "The size of these windows.",
     )
+    peer_protocol: str = setting(
+        PEER_PROTOCOL,
+        choice("grpc", KAFKA),
+        "grpc",
+        "Ours. The protocol of elections, replication and changes of voter entries between "
+        "controllers. kafka: Kafka's, on quorate.kafka.listener.name, whose addresses "
+        "controller.quorum.bootstrap.servers must then name; every controller needs this listener "
+        "under the same name. A controller that does not serve its peers there is called over "
+        "gRPC, so the setting can be changed one controller at a time. Not on SASL listeners. A "
+        "quorum that also has voters of Kafka is experimental: see ARCHITECTURE.md. "
+        "grpc: the listener for Kafka's brokers rejects voters.",
+    )
     security: KafkaSecurity = field(default_factory=KafkaSecurity)
+
+    @property
+    def serves_voters(self) -> bool:
+        """Whether controllers talk to each other over this listener."""
+        return self.peer_protocol == KAFKA
 
 
 KAFKA_LISTENER_SETTINGS: tuple[Setting, ...] = (
@@ -91,6 +110,7 @@ KAFKA_LISTENER_SETTINGS: tuple[Setting, ...] = (
 def read_kafka_listener(parsed: ParsedProperties, security: KafkaSecurity) -> KafkaListenerSettings:
     """The settings of the listener for Kafka's brokers. Raises ConfigError."""
     listener = _listener(parsed)
+    peer_protocol = _peer_protocol(parsed, listener, security)
     for name in (FORWARDED_SUPER_USERS, CONNECTIONS_MAX, CONNECTIONS_PER_ADDRESS_MAX):
         if listener is None and name in parsed:
             parsed.warnings.append(
@@ -103,8 +123,22 @@ def read_kafka_listener(parsed: ParsedProperties, security: KafkaSecurity) -> Ka
         connections_per_address_max=parsed.get(CONNECTIONS_PER_ADDRESS_MAX),
         quota_window_count=parsed.get("controller.quota.window.num"),
         quota_window_s=parsed.get("controller.quota.window.size.seconds"),
+        peer_protocol=peer_protocol,
         security=security,
     )
+
+
+def _peer_protocol(parsed: ParsedProperties, listener: str | None, security: KafkaSecurity) -> str:
+    protocol: str = parsed.get(PEER_PROTOCOL)
+    if protocol == KAFKA and listener is None:
+        parsed.fail(PEER_PROTOCOL, f"{KAFKA} requires {LISTENER}")
+    if protocol == KAFKA and security.sasl is not None:
+        parsed.fail(
+            PEER_PROTOCOL,
+            f"controllers do not authenticate to each other with SASL: map {listener} to SSL or "
+            "PLAINTEXT in listener.security.protocol.map",
+        )
+    return protocol
 
 
 def _listener(parsed: ParsedProperties) -> str | None:

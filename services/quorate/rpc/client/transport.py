@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import grpc
 import grpc.aio
@@ -43,7 +43,14 @@ from quorate.rpc.wire.methods import RPC_METHODS
 from quorate.rpc.wire.values import ChecksumLogRequest, ChecksumLogResponse
 from quorate.v1 import raft_pb2
 
-__all__ = ["FetchStream", "PeerTransport", "TransportError", "TransportKind"]
+__all__ = [
+    "FetchStream",
+    "PeerStream",
+    "PeerTransport",
+    "Peers",
+    "TransportError",
+    "TransportKind",
+]
 
 LOCALLY_CANCELLED = "Locally cancelled by application!"
 """gRPC's details of a call that this process cancelled."""
@@ -66,6 +73,40 @@ _SENT = frozenset(
     }
 )
 """The requests that `PeerTransport.call` sends as unary calls."""
+
+
+class PeerStream(Protocol):
+    """One stream to a leader; `FetchStream` documents it."""
+
+    @property
+    def is_open(self) -> bool: ...
+
+    async def fetch(
+        self, request: FetchRequest, timeout_ms: int | None = None
+    ) -> FetchResponse: ...
+
+    async def close(self) -> None: ...
+
+
+class Peers(Protocol):
+    """The calls to peers, over gRPC or over Kafka's protocol; `PeerTransport` documents them."""
+
+    async def call(
+        self,
+        endpoint: Endpoint,
+        request: PeerRequest | AddVoterRequest | RemoveVoterRequest,
+        timeout_ms: int,
+    ) -> Response: ...
+
+    async def checksum_log(
+        self, endpoint: Endpoint, request: ChecksumLogRequest, timeout_ms: int
+    ) -> ChecksumLogResponse: ...
+
+    async def open_fetch_stream(
+        self, endpoint: Endpoint, on_broken: Callable[[str], None]
+    ) -> PeerStream: ...
+
+    async def close(self) -> None: ...
 
 
 class PeerTransport:

@@ -147,16 +147,9 @@ class Replication:
             **optional,
         )
         topic = module.FetchableTopicResponse(topic_id=topic_id, partitions=(partition,))
-        acknowledged = found.acknowledged
-        return respond(
-            call,
-            ErrorCode.NONE,
-            (topic,),
-            leader_endpoints(module, found.leader, self._listener),
-            read_round=found.read_round,
-            acknowledged_offset=-1 if acknowledged is None else acknowledged.offset,
-            acknowledged_epoch=-1 if acknowledged is None else acknowledged.epoch,
-        )
+        endpoints = leader_endpoints(module, found.leader, self._listener)
+        extensions = _extensions(found) if self._is_quorate(call) else {}
+        return respond(call, ErrorCode.NONE, (topic,), endpoints, **extensions)
 
     # --- FetchSnapshot ----------------------------------------------------------------------------
 
@@ -270,6 +263,20 @@ def replica_id(body: Any) -> int:
 def _known_high_watermark(partition: Any, connection: KafkaConnection) -> int:
     told: int = getattr(partition, "high_watermark", NO_HIGH_WATERMARK)
     return connection.last_sent if told == NO_HIGH_WATERMARK else told
+
+
+def _extensions(found: FetchResponse) -> dict[str, int]:
+    """What only Quorate's controllers are told (`bridge.extensions`)."""
+    end = found.acknowledged
+    known = (
+        {}
+        if end is None
+        else {
+            "acknowledged_offset": end.offset,
+            "acknowledged_epoch": end.epoch,
+        }
+    )
+    return {"read_round": found.read_round, **known}
 
 
 def _directory(partition: Any) -> str | None:

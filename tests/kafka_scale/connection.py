@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from quorate.bridge import schemas as s
 
-from tests.integration.support import HOST
+from tests.processes import HOST
 
 CLIENT_ID = "scale"
 API_VERSIONS_VERSION = 4

@@ -16,6 +16,7 @@ from typing import Any
 import uvloop
 from quorate.bridge import schemas as s
 from quorate.metadata.image.partitions import Partition
+from quorate.raft.errors import ErrorCode
 
 from tests.kafka import KAFKA_4_3
 from tests.kafka_scale.brokers import HEARTBEAT_S, SESSION_S, SimulatedBroker
@@ -178,7 +179,7 @@ class Run:
         began = time.monotonic()
         created = 0
         while created < wanted:
-            sizes = []
+            sizes: list[int] = []
             while len(sizes) < REQUEST_TOPICS and created < wanted:
                 sizes.append(min(TOPIC_PARTITIONS, wanted - created))
                 created += sizes[-1]
@@ -233,7 +234,7 @@ class Run:
         finally:
             connection.close()
         codes = {int(each.error_code) for each in response.topics}
-        return codes <= {0, int(s.ErrorCode.TOPIC_ALREADY_EXISTS)}
+        return codes <= {0, int(ErrorCode.TOPIC_ALREADY_EXISTS)}
 
     async def _steady(self) -> None:
         await asyncio.sleep(HEARTBEAT_S)

@@ -8,11 +8,13 @@ import base64
 import hashlib
 import re
 import ssl
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import jwt
 import pytest
 from quorate.metadata import requests as r
 from quorate.metadata.acls import CLUSTER_NAME, LITERAL
@@ -22,9 +24,11 @@ from quorate.rpc.metadata_client import MetadataClient
 from tests.certificates import make_authority, make_certificate, needs_openssl
 from tests.integration.bridge_support import KafkaQuorum, listens
 from tests.integration.support import HOST, free_ports, until
+from tests.processes import write_properties
 from tests.unit.bridge.sasl_support import Client, FailureError
+from tests.unit.bridge.test_oauth import OTHER_RSA, RSA, key_set
 from tests.unit.bridge.test_sasl import by_hand
-from tests.wire.test_brokers import START_S, running
+from tests.wire.test_brokers import START_S, KafkaBroker, running
 
 IDS = (3001, 3002, 3003)
 BROKER = 1
@@ -34,6 +38,8 @@ SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 USERS = 'user_broker="broker\'s" user_alice="alice\'s"'
 AS_BROKER = 'username="broker" password="broker\'s"'
 TOPICS = "org.apache.kafka.tools.TopicCommand"
+QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
+OAUTH = "org.apache.kafka.common.security.oauthbearer"
 TOKENS = "org.apache.kafka.tools.DelegationTokenCommand"
 OF_ALICE = ("--describe", "--owner-principal", "User:alice")
 TOKEN = re.compile(r"^(\S+)\s+(\S+)\s+User:alice\s+User:alice", re.MULTILINE)
@@ -234,3 +240,60 @@ def test_sasl_ssl_with_scram(kafka_tool: Callable[..., str], tmp_path: Path) -> 
                 await client.scram("SCRAM-SHA-512", "broker", "wrong")
 
         asyncio.run(refused())
+
+
+@pytest.mark.timeout(240)
+def test_oauthbearer_with_kafkas_client(kafka_tool: Callable[..., str], tmp_path: Path) -> None:
+    keys, own, foreign = (tmp_path / name for name in ("keys.json", "own.jwt", "foreign.jwt"))
+    keys.write_bytes(key_set("rsa"))
+    times = {"iat": int(time.time()), "exp": int(time.time()) + 3600}
+    own.write_text(jwt.encode({"sub": "broker", **times}, RSA, "RS256", {"kid": "rsa"}))
+    foreign.write_text(jwt.encode({"sub": "broker", **times}, OTHER_RSA, "RS256", {"kid": "rsa"}))
+    allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={own.as_uri()},{foreign.as_uri()}"
+    settings: dict[str, object] = {
+        "listener.name.kafka.sasl.enabled.mechanisms": "OAUTHBEARER",
+        "listener.name.kafka.sasl.oauthbearer.jwks.endpoint.url": keys.as_uri(),
+    }
+
+    def login_settings(token: Path) -> dict[str, object]:
+        return {
+            "sasl.jaas.config": f"{OAUTH}.OAuthBearerLoginModule required;",
+            "sasl.login.callback.handler.class": f"{OAUTH}.OAuthBearerLoginCallbackHandler",
+            "sasl.oauthbearer.token.endpoint.url": token.as_uri(),
+        }
+
+    (port,) = free_ports(1)
+    with secured(tmp_path, "SASL_PLAINTEXT", IDS[:1], **settings) as quorum:
+
+        def describe(token: Path) -> str:
+            config = {
+                "security.protocol": "SASL_PLAINTEXT",
+                "sasl.mechanism": "OAUTHBEARER",
+                **login_settings(token),
+            }
+            path = tmp_path / f"{token.stem}.properties"
+            write_properties(path, config)
+            controller = f"{HOST}:{quorum.ports[IDS[0]]}"
+            where = ("--bootstrap-controller", controller, "--command-config", path)
+            return kafka_tool(allowed, QUORUM, *where, "describe", "--status")
+
+        # Kafka's tools begin with DescribeCluster, which needs ALTER on controllers (KIP-919).
+        allow(quorum, "User:broker", 4, CLUSTER_NAME, 7, 8)
+        assert "LeaderId" in describe(own)
+        with pytest.raises(AssertionError, match="SaslAuthenticationException"):
+            describe(foreign)
+        of_controllers = {
+            f"listener.name.kafka.oauthbearer.{name}": value
+            for name, value in login_settings(own).items()
+        }
+        broker = broker_settings(quorum, port, "SASL_PLAINTEXT") | {
+            "sasl.mechanism.controller.protocol": "OAUTHBEARER",
+            "listener.name.kafka.sasl.enabled.mechanisms": "OAUTHBEARER",
+            **of_controllers,
+        }
+        with KafkaBroker(tmp_path / "kafka", BROKER, broker) as node:
+            node.options = (allowed,)
+            node.start()
+            node.wait_serving()
+            answer = ask(quorum, r.DescribeCluster())
+            assert [(each.id, each.is_fenced) for each in answer.brokers] == [(BROKER, False)]

@@ -152,12 +152,12 @@ def description_of(
 
 
 def effective_topic_configs(
-    topic: str, own: Iterable[tuple[str, str | None]], defaults: Mapping[str, str]
+    own: Iterable[tuple[str, str | None]], defaults: Mapping[str, str]
 ) -> tuple[ConfigDescription, ...]:
     """Every config of a topic that has a value, by name. own: those of the topic itself. defaults:
     the cluster-wide values of brokers' configs.
     """
-    resource = r.ConfigResource(ConfigResourceType.TOPIC, topic)
+    resource = r.ConfigResource(ConfigResourceType.TOPIC, "")
     values = (r.ConfigValue(name, value, TOPIC_SOURCE, False) for name, value in own)
     known = {
         name: r.ConfigValue(name, value, DEFAULT_BROKER_SOURCE, False)

@@ -70,6 +70,10 @@ the client's kernel tries again after a second. net.core.somaxconn limits it as 
 ACCEPTS_MAX = 16
 """Connections accepted in one turn of the event loop: a turn is long while many brokers connect."""
 ACCEPT_PAUSE_S = 0.1
+TOPICS_INLINE_MAX = 100
+"""A response about more topics is encoded in a thread: with all configs of each topic, 5,000 topics
+take more than half a second.
+"""
 FEATURES_SINCE, LEVEL_0_SINCE = 3, 4
 """The versions of ApiVersions that list features, and features that support level 0 (KIP-1022)."""
 LOG_INTERVAL_S = 10.0
@@ -384,6 +388,8 @@ class BridgeServer:
                 response = _illegal_sasl_state(call)
             else:
                 response = await self._answerer.answer(call, connection)
+        if len(getattr(response, "topics", None) or ()) > TOPICS_INLINE_MAX:
+            return await asyncio.to_thread(s.write_response, head.correlation_id, response)
         return s.write_response(head.correlation_id, response)
 
 

@@ -18,6 +18,9 @@ from quorate.bridge.exchange import RefusedCallError
 from quorate.metadata import requests as r
 from quorate.raft.errors import ErrorCode
 
+OwnConfigs = tuple[tuple[str, str | None], ...]
+"""The configs of a topic itself, as names and values."""
+
 # --- CreateTopics ---------------------------------------------------------------------------------
 
 
@@ -56,12 +59,15 @@ def _assignments(topic: Any) -> tuple[tuple[int, ...], ...]:
 
 @dataclass(frozen=True, slots=True)
 class DescribedCreation:
-    """A response with the effective configs of each new topic (KIP-525), by the topic's name. The
-    caller may not describe the configs of new topics that are missing in `configs`.
+    """A response with the effective configs of the new topics (KIP-525).
+
+    by_own: these configs, by the topic's own ones: many topics of a request have the same. hidden:
+    the names of new topics whose configs the caller may not describe.
     """
 
     response: r.CreateTopicsResponse
-    configs: Mapping[str, tuple[ConfigDescription, ...]]
+    by_own: Mapping[OwnConfigs, tuple[ConfigDescription, ...]]
+    hidden: frozenset[str]
 
 
 def describe_creation(
@@ -72,28 +78,28 @@ def describe_creation(
     """Add the configs. defaults: the cluster-wide values of brokers' configs. may_describe: whether
     the caller may describe the configs of the topic with a name.
     """
-    return DescribedCreation(
-        response,
-        {
-            topic.name: effective_topic_configs(topic.name, topic.configs, defaults)
-            for topic in response.topics
-            if topic.error is ErrorCode.NONE and may_describe(topic.name)
-        },
-    )
+    new = [topic for topic in response.topics if topic.error is ErrorCode.NONE]
+    hidden = frozenset(topic.name for topic in new if not may_describe(topic.name))
+    own = {topic.configs for topic in new if topic.name not in hidden}
+    by_own = {each: effective_topic_configs(each, defaults) for each in own}
+    return DescribedCreation(response, by_own, hidden)
 
 
 def topics_created(module: Any, response: r.CreateTopicsResponse | DescribedCreation) -> Any:
     if isinstance(response, r.CreateTopicsResponse):
         return s.answer(module, topics=tuple(_created(module, each) for each in response.topics))
-    configs = response.configs
+    configs: dict[OwnConfigs, tuple[Any, ...]] = {}
+    if hasattr(module, "CreatableTopicConfigs"):
+        for own, described in response.by_own.items():
+            configs[own] = tuple(_created_config(module, config) for config in described)
     return s.answer(
         module,
         topics=tuple(
             _created(
                 module,
                 topic,
-                configs.get(topic.name, ()),
-                is_hidden=topic.error is ErrorCode.NONE and topic.name not in configs,
+                configs.get(topic.configs, ()) if topic.error is ErrorCode.NONE else (),
+                is_hidden=topic.error is ErrorCode.NONE and topic.name in response.hidden,
             )
             for topic in response.response.topics
         ),
@@ -103,15 +109,12 @@ def topics_created(module: Any, response: r.CreateTopicsResponse | DescribedCrea
 def _created(
     module: Any,
     topic: r.CreatedTopic,
-    configs: tuple[ConfigDescription, ...] = (),
+    configs: tuple[Any, ...] = (),
     *,
     is_hidden: bool = False,
 ) -> Any:
     """Convert one result. Of a hidden topic, only the name and the id are in the response."""
     hidden = ErrorCode.TOPIC_AUTHORIZATION_FAILED if is_hidden else ErrorCode.NONE
-    described: tuple[Any, ...] = ()
-    if hasattr(module, "CreatableTopicConfigs"):
-        described = tuple(_created_config(module, config) for config in configs)
     return s.make(
         module.CreatableTopicResult,
         name=topic.name,
@@ -120,7 +123,7 @@ def _created(
         topic_config_error_code=s.error_field(hidden),
         num_partitions=-1 if is_hidden else topic.partitions,
         replication_factor=-1 if is_hidden else topic.replication_factor,
-        configs=described,
+        configs=() if is_hidden else configs,
     )
 
 

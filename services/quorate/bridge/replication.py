@@ -103,7 +103,7 @@ class Replication:
             max_wait_ms=body.max_wait // s.milliseconds(1),
             max_bytes=min(BYTES_MAX, max(1, body.max_bytes)),
             read_round=getattr(body, "read_round", 0),
-            incarnation=getattr(body, "incarnation", 0),
+            incarnation=getattr(body, "incarnation", 0) if self._is_quorate(call) else 0,
         )
         refused, may_wait = await self._rejection(call, connection, request)
         if refused is not ErrorCode.NONE:

@@ -51,8 +51,16 @@ from quorate.rpc.wire.limits import MESSAGE_BYTES_MAX, ChannelLimits, format_add
 from quorate.rpc.wire.values import ChecksumLogRequest, ChecksumLogResponse
 
 BUFFER_BYTES: Final = 1024 * 1024
-IDLE_S: Final = 300.0
-"""A connection that was idle for longer is not used again: the server may close it any time."""
+IDLE_S: Final = 10.0
+"""A connection that was idle for longer is not used again: the peer may have closed it or moved,
+and a vote must not wait to find out.
+"""
+_NOTHING_SENT: Final = frozenset(
+    {TransportKind.NOT_SERVED, TransportKind.REFUSED, TransportKind.UNREACHABLE}
+)
+"""Errors after which a request goes over gRPC. A controller that serves its peers there only opens
+the listener for Kafka's brokers once it knows the committed metadata, so once there is a leader.
+"""
 FETCH_SINCE: Final = 17
 """The first Fetch that names the directory of its sender."""
 
@@ -97,7 +105,7 @@ class KafkaPeers:
             try:
                 return await self._call(target, request, timeout_ms)
             except TransportError as error:
-                if error.kind is not TransportKind.NOT_SERVED or target == endpoint:
+                if error.kind not in _NOTHING_SENT or target == endpoint:
                     raise
         return await self._grpc.call(endpoint, request, timeout_ms)
 
@@ -127,7 +135,7 @@ class KafkaPeers:
             try:
                 connection = await self._connect(target)
             except TransportError as error:
-                if error.kind is not TransportKind.NOT_SERVED or target == endpoint:
+                if error.kind not in _NOTHING_SENT or target == endpoint:
                     raise
             else:
                 return KafkaFetchStream(connection, self._responses, on_broken, self._close)

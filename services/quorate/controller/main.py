@@ -160,7 +160,7 @@ class Controller:
             on_role=_log_role,
             policy=snapshot_policy(config),
             traces=self._telemetry.traces(),
-            peers=peers_factory(config, self._tls),
+            peers=peers_factory(config),
         )
         driver, loader = node.driver, node.loader
         if len(unknown := config.undialled(driver.node.voters)):

@@ -140,7 +140,7 @@ class Registration:
             return RegisterControllerResponse(
                 error=ErrorCode.NOT_CONTROLLER, message="no leader is known"
             )
-        tls = self._components.tls if config.is_encrypted(endpoint.name) else None
+        tls = None if config.kafka_tls is None else config.kafka_tls.mutual
         timeout_s = REQUEST_TIMEOUT_MS / 1000
         return await register_over_kafka(endpoint, tls, self.request(), timeout_s)
 

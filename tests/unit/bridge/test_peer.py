@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from quorate.bridge import schemas as s
 from quorate.bridge.frames import read_frame, write_frame
-from quorate.bridge.peer import KafkaPeers
+from quorate.bridge.peer import KafkaFetchStream, KafkaPeers
 from quorate.bridge.raft_requests import write_response
 from quorate.bridge.replication import PEER_CLIENT_ID, respond
 from quorate.bridge.server import api_versions
@@ -119,6 +119,17 @@ async def test_a_voter_is_dialled_on_its_listener_for_kafkas_protocol() -> None:
             response = await stream.fetch(FETCH)
             assert response.error is ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert node.open_count == 2
+
+
+async def test_a_peer_whose_listener_is_not_open_yet_is_called_over_grpc() -> None:
+    grpc, closed = nobody("CONTROLLER"), nobody()
+    async with peers(Voter(ONE, (grpc, closed))) as transport:
+        with pytest.raises(TransportError) as refused:
+            await transport.call(grpc, VOTE, SOON_MS)
+        assert refused.value.address == f"{grpc.host}:{grpc.port}"
+        stream = await transport.open_fetch_stream(grpc, lambda _reason: None)
+        assert not isinstance(stream, KafkaFetchStream)
+        await stream.close()
 
 
 async def test_a_peer_that_serves_no_voters_there_is_called_over_grpc() -> None:

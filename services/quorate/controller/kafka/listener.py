@@ -25,7 +25,6 @@ from quorate.process.node import PeersFactory
 from quorate.raft.errors import ErrorCode
 from quorate.raft.types import VoterSet
 from quorate.rpc.client.transport import Peers
-from quorate.rpc.tls import TlsConfig
 from quorate.rpc.wire.convert_metadata import MetadataAnswer
 from quorate.runtime.tasks import supervise
 from quorate.telemetry.samples import Sample
@@ -68,15 +67,16 @@ class KafkaListener:
         await self.bridge.open()
 
 
-def peers_factory(config: ControllerConfig, tls: TlsConfig | None) -> PeersFactory | None:
+def peers_factory(config: ControllerConfig) -> PeersFactory | None:
     """Makes the transport between controllers; None for the one over gRPC."""
     name = config.kafka.name
     if name is None or not config.kafka.serves_voters:
         return None
 
+    tls = None if config.kafka_tls is None else config.kafka_tls.mutual
+
     def make(grpc: Peers, voters: Callable[[], VoterSet]) -> Peers:
-        used = tls if config.is_encrypted(name) else None
-        return KafkaPeers(grpc, listener=name, tls=used, voters=voters)
+        return KafkaPeers(grpc, listener=name, tls=tls, voters=voters)
 
     return make
 

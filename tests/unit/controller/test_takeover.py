@@ -141,6 +141,23 @@ def test_ignored_settings_are_noted(tmp_path: Path) -> None:
     ]
 
 
+def test_settings_that_protect_kafka_are_noted_apart(tmp_path: Path) -> None:
+    found = kafka(tmp_path, ssl_enabled_protocols="TLSv1.3", principal_builder_class="P")
+    security, _ = (each for each in settings.check_settings(found) if each.state is CheckState.NOTE)
+    assert security.check == "security"
+    assert security.text.startswith("principal.builder.class, ssl.enabled.protocols: without")
+
+
+def test_references_to_config_providers_are_not_kept(tmp_path: Path) -> None:
+    name, key = "delegation.token.secret.key", "${file:/secrets:key}"
+    found = kafka(tmp_path, delegation_token_secret_key=key, config_providers="file")
+    assert name not in settings.quorates_settings(found, voters(), tmp_path)
+    (wrong,) = failures(settings.check_settings(found))
+    assert name in wrong.text
+    kept = kafka(tmp_path, delegation_token_secret_key=key)
+    assert settings.quorates_settings(kept, voters(), tmp_path)[name] == key
+
+
 def test_an_address_that_brokers_do_not_dial(tmp_path: Path) -> None:
     assert not failures(settings.check_listener(kafka(tmp_path), voters()))
     moved = kafka(tmp_path, listeners="CONTROLLER://c2:9099")

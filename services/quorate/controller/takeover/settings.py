@@ -39,6 +39,14 @@ REPLACED = (
 )
 """The settings of Kafka's file that Quorate's file has with other values."""
 
+_PROTECTING = frozenset(
+    {
+        *("ssl.enabled.protocols", "ssl.protocol", "ssl.cipher.suites", "ssl.engine.factory.class"),
+        *("principal.builder.class", "security.providers"),
+    }
+)
+"""Settings of Kafka that change who is authenticated, and how, and that Quorate does not have."""
+
 _PROVIDED = re.compile(r"\$\{[^}]+:[^}]*\}")
 
 
@@ -56,7 +64,10 @@ def quorates_settings(
     for each in kafka.texts:
         target = kafka.counterpart(each)
         if target is not None and target not in REPLACED:
-            kept[target] = kafka.texts[kafka.name_for(target) if target in WITHOUT_PREFIX else each]
+            text = kafka.texts[kafka.name_for(target) if target in WITHOUT_PREFIX else each]
+            # The text of the reference must not become a password that anybody can know.
+            if not _is_provided(kafka, text):
+                kept[target] = text
     kept.pop(CLIENT_AUTH, None)
     if kafka.protocol == "SSL":
         kept[f"{kafka.prefix}{CLIENT_AUTH}"] = kafka.client_auth
@@ -118,10 +129,27 @@ def check_settings(kafka: KafkaSettings, quorates: Path | None = None) -> Iterat
             yield failed("settings", f"{kafka.path}: {name} is rejected", reason)
         else:
             yield note("settings", f"{kafka.path}: {name} cannot be kept in {quorates}: {reason}")
-    if ignored:
-        yield note("settings", f"{', '.join(sorted(ignored))}: without effect on Quorate")
+    protecting = {each for each in ignored if _base(each) in _PROTECTING}
+    if protecting:
+        yield note(
+            "security",
+            f"{', '.join(sorted(protecting))}: without effect on Quorate, which accepts TLS 1.2 "
+            "and 1.3 and names callers by ssl.principal.mapping.rules",
+        )
+    if others := sorted({*ignored} - protecting):
+        yield note("settings", f"{', '.join(others)}: without effect on Quorate")
     if not wrong:
         yield ok("settings", f"{used} settings of {kafka.path} are supported")
+
+
+def _base(name: str) -> str:
+    """The name of a setting without the prefix of a listener."""
+    return name.split(".", 3)[-1] if name.startswith(LISTENER_PREFIX) else name
+
+
+def _is_provided(kafka: KafkaSettings, text: str) -> bool:
+    """Whether a value refers to one of Kafka's config providers."""
+    return "config.providers" in kafka.texts and _PROVIDED.search(text) is not None
 
 
 def _rejected(kafka: KafkaSettings, name: str) -> str | None:
@@ -138,7 +166,7 @@ def _invalid(kafka: KafkaSettings, name: str, target: str) -> str | None:
     """Why the value of a setting cannot be used; None if it can."""
     text, setting = kafka.texts[name], CONTROLLER.setting(target)
     assert setting is not None, target
-    if "config.providers" in kafka.texts and _PROVIDED.search(text):
+    if _is_provided(kafka, text):
         return "Quorate has no config providers: write the value itself to Quorate's properties"
     try:
         if name != "process.roles":

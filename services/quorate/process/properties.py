@@ -84,6 +84,8 @@ class ParsedProperties:
     """File and line, or the environment variable, of each setting that is not at its default."""
     texts: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
+    """The place of each setting with the prefix of a listener that is not supported."""
 
     def __contains__(self, name: str) -> bool:
         return name in self.texts
@@ -197,12 +199,19 @@ def parse_texts(texts: Mapping[str, str], source: str, config_def: ConfigDef) ->
 def _parsed(parsed: ParsedProperties) -> ParsedProperties:
     config_def = parsed.config_def
     config_def.check_texts(parsed)
+    names = parsed.texts.get("controller.listener.names", "").split(",")
+    own = tuple(f"{LISTENER_PREFIX}{each.strip().lower()}." for each in names if each.strip())
+    for name, place in parsed.refused.items():
+        if name.startswith(own):
+            raise ConfigError(f"{place}: {name} is not supported: {config_def.refusal(name)}")
+        parsed.warnings.append(f"{place}: {name} is of another process's listener: ignored")
     for name, setting in config_def.settings.items():
         parsed.values[name] = _parse(name, setting, parsed)
     for name in parsed.texts.keys() - config_def.settings.keys():
         overridden = config_def.setting(name)
         assert overridden is not None, name
-        parsed.values[name] = _parse(name, overridden, parsed)
+        # A file may have the settings of other processes' listeners, whatever these accept.
+        parsed.values[name] = _parse(name, overridden, parsed) if name.startswith(own) else None
     return parsed
 
 
@@ -210,6 +219,8 @@ def _take(parsed: ParsedProperties, name: str, text: str, place: str) -> None:
     config_def = parsed.config_def
     if config_def.setting(name) is not None:
         parsed.texts[name], parsed.places[name] = text, place
+    elif name.startswith(LISTENER_PREFIX) and config_def.refusal(name) is not None:
+        parsed.refused[name] = place
     elif (reason := config_def.refusal(name)) is not None:
         raise ConfigError(f"{place}: {name} is not supported: {reason}")
     elif config_def.ignored(name):

@@ -15,6 +15,8 @@ from quorate.controller.kafka.jaas import parse_jaas
 from quorate.process.properties import ConfigError
 from quorate.raft.types import Endpoint, ReplicaKey, Voter, VoterSet
 
+from tests.certificates import make_authority, make_certificate, needs_openssl
+
 BASE = {
     "process.roles": "controller",
     "node.id": "1",
@@ -84,6 +86,39 @@ def test_controllers_need_a_listener_without_sasl_for_kafkas_protocol(load: Load
     text = refusal(load, {ENABLED: "SCRAM-SHA-256", PEER_PROTOCOL: "kafka"})
     assert "controllers do not authenticate to each other with SASL: map KAFKA to SSL" in text
     assert "grpc, kafka" in refusal(load, {**CLEAR, PEER_PROTOCOL: "http"})
+
+
+@needs_openssl
+@pytest.mark.parametrize(
+    ("protocol", "client_auth"), [("PLAINTEXT", None), ("SSL", "requested"), ("SSL", "none")]
+)
+def test_controllers_authenticate_to_each_other_over_kafkas_protocol_too(
+    load: Load, tmp_path: Path, protocol: str, client_auth: str | None
+) -> None:
+    authority = make_authority(tmp_path, "authority")
+    certificate, key = make_certificate(tmp_path, "controllers", authority)
+    changes: dict[str, str | None] = {
+        "ssl.certificate.location": str(certificate),
+        "ssl.key.location": str(key),
+        "ssl.ca.location": str(authority[0]),
+        PEER_PROTOCOL: "kafka",
+    }
+    mapped = {"listener.security.protocol.map": f"CONTROLLER:SSL,KAFKA:{protocol}"}
+    own = {"listener.name.kafka.ssl.client.auth": client_auth}
+    text = refusal(load, {**changes, **mapped, **own})
+    assert "controllers would not authenticate to each other: map KAFKA to SSL" in text
+    encrypted = {"listener.security.protocol.map": "CONTROLLER:SSL,KAFKA:SSL"}
+    assert load({**changes, **encrypted}).kafka.serves_voters
+    assert not load({**changes, **mapped, **own, PEER_PROTOCOL: "grpc"}).kafka.serves_voters
+
+
+def test_settings_of_other_processes_listeners_are_only_warned_of(load: Load) -> None:
+    password, store = "ssl.key.password", "ssl.keystore.type"
+    others = {f"listener.name.internal.{password}": "x", f"listener.name.internal.{store}": "JKS"}
+    found = load({**CLEAR, **others}).warnings
+    assert len(found) == 2
+    assert all("listener.name.internal.ssl.key" in each for each in found)
+    assert "is not supported" in refusal(load, {**CLEAR, f"listener.name.kafka.{password}": "x"})
 
 
 def test_plain_with_kafkas_jaas_line(load: Load) -> None:

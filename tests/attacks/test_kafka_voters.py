@@ -76,7 +76,8 @@ def test_only_controllers_vote(tmp_path: Path, name: str) -> None:
 
 
 def test_without_the_right_nobody_votes_in_clear(tmp_path: Path) -> None:
-    with controller(tmp_path, **AUTHORIZER, **SERVED) as lab:
+    in_clear = {"listener.security.protocol.map": "CONTROLLER:PLAINTEXT,KAFKA:PLAINTEXT"}
+    with controller(tmp_path, **in_clear, **AUTHORIZER, **SERVED) as lab:
         asker = lab.asker()
         for what, request in requests(lab).items():
             assert error_of(asker, request) is REFUSED, what

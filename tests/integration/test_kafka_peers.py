@@ -181,6 +181,7 @@ def test_with_tls_controllers_present_their_certificates(make: Make, tmp_path: P
     quorum.format_and_start()
     leader_of(quorum)
     asyncio.run(append_all(quorum.addresses, ["kept"]))
+    until_all_have(quorum, ["kept"])
     for node in quorum.nodes.values():
         assert node.stop() == 0
         assert_clean(node.said())

@@ -10,7 +10,7 @@ import pytest
 from tests.integration.bridge_support import KafkaQuorum, listens
 from tests.integration.support import CLUSTER, HOST, free_ports, until
 from tests.kafka import KAFKA_4_3, KafkaNode
-from tests.wire.test_controller_tools import CLUSTERS, QUORUM, run
+from tests.wire.tool_runner import run_tool
 
 OBSERVER = 9
 
@@ -39,11 +39,17 @@ def test_a_controller_of_kafka_registers_but_cannot_be_added(
     where = ("--bootstrap-controller", address)
     try:
         observer.wait_said("registration has been persisted to the metadata log", 90.0)
-        assert f" {port} " in run(CLUSTERS, "list-endpoints", *where)
-        said = run(QUORUM, *where, "--command-config", observer.properties, "add-controller")
+        assert f" {port} " in run_tool("kafka-cluster", "list-endpoints", *where)
+        said = run_tool(
+            "kafka-metadata-quorum",
+            *where,
+            "--command-config",
+            observer.properties,
+            "add-controller",
+        )
         assert "InvalidRequestException" in said, said
         assert "runs Kafka, and only controllers of Quorate can be voters" in said, said
-        described = run(QUORUM, *where, "describe", "--replication")
+        described = run_tool("kafka-metadata-quorum", *where, "describe", "--replication")
         (line,) = (text for text in described.splitlines() if text.startswith(f"{OBSERVER} "))
         assert "Observer" in line
     finally:

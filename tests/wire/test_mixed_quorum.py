@@ -16,13 +16,12 @@ from quorate.rpc.errors import AdminError
 
 from tests.integration.support import CLUSTER, HOST, PARTITION, Node, free_ports, until
 from tests.kafka import KAFKA_4_3, KafkaNode
-from tests.wire.test_controller_tools import QUORUM, run
+from tests.wire.tool_runner import run_tool
 
 KAFKAS, OURS = (1, 2), 3
 LISTENER = "MIXED"
 START_S = 90.0
 LATE_S = 3.0
-FEATURES = "org.apache.kafka.tools.FeatureCommand"
 
 
 class MixedQuorum:
@@ -75,7 +74,7 @@ class MixedQuorum:
 
     def describe(self, *arguments: str) -> str:
         where = ("--bootstrap-controller", self.addresses)
-        return run(QUORUM, *where, "describe", *arguments)
+        return run_tool("kafka-metadata-quorum", *where, "describe", *arguments)
 
     def leader(self) -> int:
         found = re.search(r"LeaderId:\s+(\d+)", self.describe("--status"))
@@ -148,8 +147,8 @@ def test_quorate_leads_when_no_other_voter_can_win(
     quorum.kafkas[first].kill()
     quorum.kafkas[late].send(signal.SIGCONT)
     until("Quorate leads", lambda: quorum.leader() == OURS, START_S)
-    upgraded = run(
-        *(FEATURES, "--bootstrap-controller", quorum.addresses),
+    upgraded = run_tool(
+        *("kafka-features", "--bootstrap-controller", quorum.addresses),
         *("upgrade", "--feature", "metadata.version=28"),
     )
     assert "metadata.version was upgraded to 28" in upgraded

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.kafka import KAFKA_4_3, java
+from tests.wire.tool_commands import CLASSES
 
 RUNNER: Final = Path(__file__).with_name("RunTools.java")
 END: Final = "====\n"
@@ -32,6 +33,14 @@ PATTERNS: Final = (
 )
 """What differs between any two clusters."""
 OBSERVERS: Final = re.compile(r"(?<=CurrentObservers: \[\{).*(?=\}\])")
+
+
+def run_tool(tool: str, *arguments: object) -> str:
+    """What one tool prints in a process of its own, whatever its exit status."""
+    log = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"
+    command = java(KAFKA_4_3, log, CLASSES[tool], *arguments)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    return done.stdout + done.stderr
 
 
 class ToolRunner:

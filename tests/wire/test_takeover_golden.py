@@ -13,10 +13,10 @@ import pytest
 from quorate.log.meta_properties import MetaProperties
 
 from tests.kafka import copy_writable
-from tests.processes import HOST, free_ports
+from tests.processes import HOST, free_ports, until
 from tests.wire.kafka_nodes import ClusterNode, KafkaCluster
 from tests.wire.metadata_support import check_free, golden_ports
-from tests.wire.takeover_state import State, committed_log, image
+from tests.wire.takeover_state import TOPICS, State, committed_log, image
 from tests.wire.takeover_support import PORT_OFFSET, Clients, Operator, runbook
 
 VOTERS = {"full-history": (1, 2, 3), "compacted": (1, 2)}
@@ -39,6 +39,8 @@ class GoldenCluster(KafkaCluster):
             # The test must not depend on the age of the directories.
             node.settings["metadata.max.retention.ms"] = -1
             node.settings["metadata.log.max.snapshot.interval.ms"] = 0
+            # Nor on how long it takes.
+            node.settings["auto.leader.rebalance.enable"] = "false"
             copy_writable(golden / stage / f"controller-{node.id}", node.folder / "data")
         copy_writable(golden / stage / f"broker-{OBSERVER}", self.broker.folder / "data")
         cluster_id = MetaProperties.read(self.broker.folder / "data").cluster_id
@@ -87,6 +89,8 @@ def test_golden_directories_are_taken_over_and_given_back(
     cluster = operator.cluster
     assert isinstance(cluster, GoldenCluster)
     state = State(cluster)
+    lagging = ("--describe", "--under-replicated-partitions")
+    until("all replicas are in sync", lambda: not state.tool(TOPICS, *lagging).strip(), 120)
     before = state.shown()
     assert "orders" in before["topics"]
 

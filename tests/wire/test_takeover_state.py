@@ -124,10 +124,11 @@ def test_what_is_in_progress_survives(operator: Operator, tmp_path: Path) -> Non
     cluster.topics("--create", "--topic", OPEN)
     configure(state)
     joining = second_broker(cluster, tmp_path)
-    joining.start()
+    # Before the second broker starts: the transaction's coordinator must be on the first one.
     transaction = OpenTransaction(tmp_path, cluster.broker_address)
     try:
         assert transaction.begun == "open: []"
+        joining.start()
         joining.wait_started()
         joining.stop(STOP_S)
         # The tool moves partitions only to brokers that are up.

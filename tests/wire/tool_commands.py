@@ -49,6 +49,8 @@ CLASSES: Final[Mapping[str, str]] = {
 _READS: Final = {
     *("describe", "--describe", "list", "--list", "list-endpoints", "--verify"),
     *("describe-producers", "cluster-id"),
+    # It may be repeated as well: a new token is not known everywhere at once.
+    "--renew",
 }
 
 
@@ -75,7 +77,7 @@ class Command:
 
     @property
     def is_read(self) -> bool:
-        """Whether it changes nothing, so that it can be repeated until a change is known."""
+        """Whether it can be repeated until a change is known."""
         return not _READS.isdisjoint(self.arguments)
 
 

@@ -69,7 +69,8 @@ class Lab:
                 "controller.listener.names": ",".join(listeners),
                 "listener.security.protocol.map": protocols,
                 "quorate.kafka.listener.name": None if kafka is None else "KAFKA",
-                "quorate.peer.protocol": None if kafka is None else "kafka",
+                # An encrypted quorum's controllers may use it with certificates only.
+                "quorate.peer.protocol": "kafka" if kafka == "SSL" else None,
                 "quorate.http.listener": f"{HOST}:{self.http}",
                 "ssl.certificate.location": certificate,
                 "ssl.key.location": key,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -49,9 +49,7 @@ from tests.tools.callers import (  # noqa: E402
     Column,
     authorizer,
 )
-
-PAGE = ROOT / "services" / "quorate" / "rpc" / "ACCESS.md"
-BEGIN, END = "<!-- poe access: begin -->", "<!-- poe access: end -->"
+from tests.tools.pages import Page  # noqa: E402
 
 
 def values_from(node: int) -> Mapping[str, Any]:
@@ -194,27 +192,9 @@ def table() -> str:
     return "\n".join(lines[1:])
 
 
-def page() -> str:
-    """The whole page, as it should be."""
-    before, _, rest = PAGE.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n\n{sections()}\n\n{END}{after}"
-
-
-def main(arguments: Sequence[str]) -> int:
-    logging.disable(logging.WARNING)  # the authorizer writes what it refuses
-    match arguments:
-        case ["write"]:
-            PAGE.write_text(page())
-            return 0
-        case ["check"]:
-            if PAGE.read_text() == page():
-                return 0
-            print("ACCESS.md is out of date: poe access")
-            return 1
-    print(__doc__)
-    return 2
+PAGE = Page(ROOT / "services" / "quorate" / "rpc" / "ACCESS.md", "access", sections)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    logging.disable(logging.WARNING)  # the authorizer writes what it refuses
+    sys.exit(PAGE.run(sys.argv[1:], __doc__))

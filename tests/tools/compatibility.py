@@ -18,12 +18,11 @@ sys.path[:0] = [str(ROOT / "services"), str(ROOT)]
 
 from quorate.bridge.apis import KAFKA_APIS  # noqa: E402
 
+from tests.tools.pages import Page  # noqa: E402
 from tests.wire.client_operations import CONFLUENT_KAFKA, KAFKA_PYTHON, Operation  # noqa: E402
 from tests.wire.controller_apis import COMPARED, DIFFERENCES  # noqa: E402
 from tests.wire.tool_commands import BROKER_COMMANDS, CONTROLLER_COMMANDS, Command  # noqa: E402
 
-PAGE = ROOT / "services" / "quorate" / "bridge" / "COMPATIBILITY.md"
-BEGIN, END = "<!-- poe compatibility: begin -->", "<!-- poe compatibility: end -->"
 SAME = "same"
 NOT_COMPARED = "no known difference"
 
@@ -125,26 +124,10 @@ def sections() -> str:
     )
 
 
-def page() -> str:
-    """The whole page, as it should be."""
-    before, _, rest = PAGE.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n\n{sections()}\n\n{END}{after}"
-
-
-def main(arguments: Sequence[str]) -> int:
-    match arguments:
-        case ["write"]:
-            PAGE.write_text(page())
-            return 0
-        case ["check"]:
-            if PAGE.read_text() == page():
-                return 0
-            print("COMPATIBILITY.md is out of date: poe compatibility")
-            return 1
-    print(__doc__)
-    return 2
+PAGE = Page(
+    ROOT / "services" / "quorate" / "bridge" / "COMPATIBILITY.md", "compatibility", sections
+)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(PAGE.run(sys.argv[1:], __doc__))

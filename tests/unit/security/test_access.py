@@ -11,7 +11,7 @@ from tests.tools.callers import COLUMNS, authorizer
 
 
 def test_the_page_is_what_the_gate_decides() -> None:
-    assert access.page() == access.PAGE.read_text(), "poe access"
+    assert access.PAGE.wanted() == access.PAGE.path.read_text(), "poe access"
 
 
 def test_nobody_is_allowed_what_its_acls_do_not_say() -> None:

@@ -26,12 +26,7 @@ from quorate.controller.kafka.security import (
     read_kafka_security,
     warn_of_unused,
 )
-from quorate.controller.kafka.settings import (
-    LISTENER,
-    PEER_PROTOCOL,
-    KafkaListenerSettings,
-    read_kafka_listener,
-)
+from quorate.controller.kafka.settings import LISTENER, read_kafka_listener
 from quorate.controller.migration.settings import read_migration
 from quorate.controller.tls_settings import TlsFiles, read_tls
 from quorate.process.config_types import WILDCARD_HOSTS
@@ -85,8 +80,8 @@ def _build(parsed: ParsedProperties) -> ControllerConfig:
         )
     values = node_values(ControllerConfig, parsed)
     grpc_tls, kafka_tls = _tls(parsed, listeners)
-    kafka = read_kafka_listener(parsed, _kafka_security(parsed, listeners))
-    _check_peers(parsed, listeners, kafka)
+    encrypted = {each.name for each in listeners if each.tls}
+    kafka = read_kafka_listener(parsed, _kafka_security(parsed, listeners), encrypted)
     if (segment_bytes := parsed.get("internal.metadata.log.segment.bytes")) is not None:
         values["segment_bytes_max"] = segment_bytes
     return ControllerConfig(
@@ -183,21 +178,6 @@ def _kafka_security(parsed: ParsedProperties, listeners: tuple[Listener, ...]) -
     if kafkas is None:
         return KafkaSecurity()
     return read_kafka_security(parsed, kafkas, protocol)
-
-
-def _check_peers(
-    parsed: ParsedProperties, listeners: tuple[Listener, ...], kafka: KafkaListenerSettings
-) -> None:
-    """Controllers must not lose the authentication of each other by another protocol."""
-    authenticates = kafka.security.client_auth == "required"
-    if not kafka.serves_voters or not any(each.tls for each in listeners):
-        return
-    if not any(each.tls and authenticates for each in listeners if each.name == kafka.name):
-        parsed.fail(
-            PEER_PROTOCOL,
-            f"controllers would not authenticate to each other: map {kafka.name} to SSL in "
-            f"listener.security.protocol.map, with {CLIENT_AUTH}=required",
-        )
 
 
 def _protocols(parsed: ParsedProperties) -> dict[str, bool]:

@@ -38,6 +38,9 @@ def node_authorizer(config: ControllerConfig) -> NodeAuthorizer | None:
     is_encrypted = any(each.tls for each in config.grpc_listeners)
     if config.tls is not None and is_encrypted and identity is not PeerIdentity.OFF:
         _check_own_name(config, config.tls.certificate)
+    kafka_tls = config.kafka_tls if config.kafka.serves_voters else None
+    if kafka_tls is not None and identity is not PeerIdentity.OFF:
+        _check_own_name(config, kafka_tls.certificate)
     if config.tls is not None and identity is PeerIdentity.OFF:
         LOGGER.warning(
             "quorate.peer.identity=off: any certificate signed by ssl.ca.location can act as "

@@ -12,8 +12,10 @@ from quorate.controller.config import ControllerConfig
 from quorate.controller.config_reader import load_config
 from quorate.controller.kafka import security
 from quorate.controller.kafka.jaas import parse_jaas
+from quorate.controller.security import node_authorizer
 from quorate.process.properties import ConfigError
 from quorate.raft.types import Endpoint, ReplicaKey, Voter, VoterSet
+from quorate.rpc.errors import TlsError
 
 from tests.certificates import make_authority, make_certificate, needs_openssl
 
@@ -110,6 +112,29 @@ def test_controllers_authenticate_to_each_other_over_kafkas_protocol_too(
     encrypted = {"listener.security.protocol.map": "CONTROLLER:SSL,KAFKA:SSL"}
     assert load({**changes, **encrypted}).kafka.serves_voters
     assert not load({**changes, **mapped, **own, PEER_PROTOCOL: "grpc"}).kafka.serves_voters
+
+
+@needs_openssl
+def test_the_certificate_that_peers_see_over_kafkas_protocol_must_name_the_node(
+    load: Load, tmp_path: Path
+) -> None:
+    authority = make_authority(tmp_path, "authority")
+    own = make_certificate(tmp_path, "own", authority, names=("node-1",))
+    foreign = make_certificate(tmp_path, "foreign", authority, names=("node-2",))
+    changes: dict[str, str | None] = {
+        "listener.security.protocol.map": "CONTROLLER:SSL,KAFKA:SSL",
+        "ssl.certificate.location": str(own[0]),
+        "ssl.key.location": str(own[1]),
+        "ssl.ca.location": str(authority[0]),
+    }
+    other = {
+        "listener.name.kafka.ssl.certificate.location": str(foreign[0]),
+        "listener.name.kafka.ssl.key.location": str(foreign[1]),
+    }
+    assert node_authorizer(load({**changes, PEER_PROTOCOL: "kafka"})) is not None
+    assert node_authorizer(load({**changes, **other})) is not None
+    with pytest.raises(TlsError, match=r"foreign.* does not name node 1"):
+        node_authorizer(load({**changes, **other, PEER_PROTOCOL: "kafka"}))
 
 
 def test_settings_of_other_processes_listeners_are_only_warned_of(load: Load) -> None:

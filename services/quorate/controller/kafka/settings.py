@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from quorate.controller.kafka.security import KafkaSecurity
@@ -71,9 +72,10 @@ class KafkaListenerSettings:
         "controllers. kafka: Kafka's, on quorate.kafka.listener.name, whose addresses "
         "controller.quorum.bootstrap.servers must then name; every controller needs this listener "
         "under the same name. A controller that does not serve its peers there is called over "
-        "gRPC, so the setting can be changed one controller at a time. Not on SASL listeners. A "
-        "quorum that also has voters of Kafka is experimental: see ARCHITECTURE.md. "
-        "grpc: the listener for Kafka's brokers rejects voters.",
+        "gRPC, so the setting can be changed one controller at a time. Not on SASL listeners; "
+        "with TLS, the listener must require certificates. A quorum that also has voters of Kafka "
+        "is experimental: see ARCHITECTURE.md. grpc: the listener for Kafka's brokers rejects "
+        "voters.",
     )
     security: KafkaSecurity = field(default_factory=KafkaSecurity)
 
@@ -107,10 +109,14 @@ KAFKA_LISTENER_SETTINGS: tuple[Setting, ...] = (
 )
 
 
-def read_kafka_listener(parsed: ParsedProperties, security: KafkaSecurity) -> KafkaListenerSettings:
-    """The settings of the listener for Kafka's brokers. Raises ConfigError."""
+def read_kafka_listener(
+    parsed: ParsedProperties, security: KafkaSecurity, encrypted: Collection[str]
+) -> KafkaListenerSettings:
+    """The settings of the listener for Kafka's brokers. encrypted: the names of all encrypted
+    listeners. Raises ConfigError.
+    """
     listener = _listener(parsed)
-    peer_protocol = _peer_protocol(parsed, listener, security)
+    peer_protocol = _peer_protocol(parsed, listener, security, encrypted)
     for name in (FORWARDED_SUPER_USERS, CONNECTIONS_MAX, CONNECTIONS_PER_ADDRESS_MAX):
         if listener is None and name in parsed:
             parsed.warnings.append(
@@ -128,7 +134,12 @@ def read_kafka_listener(parsed: ParsedProperties, security: KafkaSecurity) -> Ka
     )
 
 
-def _peer_protocol(parsed: ParsedProperties, listener: str | None, security: KafkaSecurity) -> str:
+def _peer_protocol(
+    parsed: ParsedProperties,
+    listener: str | None,
+    security: KafkaSecurity,
+    encrypted: Collection[str],
+) -> str:
     protocol: str = parsed.get(PEER_PROTOCOL)
     if protocol == KAFKA and listener is None:
         parsed.fail(PEER_PROTOCOL, f"{KAFKA} requires {LISTENER}")
@@ -137,6 +148,14 @@ def _peer_protocol(parsed: ParsedProperties, listener: str | None, security: Kaf
             PEER_PROTOCOL,
             f"controllers do not authenticate to each other with SASL: map {listener} to SSL or "
             "PLAINTEXT in listener.security.protocol.map",
+        )
+    authenticates = listener in encrypted and security.client_auth == "required"
+    if protocol == KAFKA and encrypted and not authenticates:
+        # The controllers of an encrypted quorum must not lose the authentication of each other.
+        parsed.fail(
+            PEER_PROTOCOL,
+            f"controllers would not authenticate to each other: map {listener} to SSL in "
+            "listener.security.protocol.map, with ssl.client.auth=required",
         )
     return protocol
 

@@ -4,8 +4,9 @@ Rules:
 1. A peer is dialled on its endpoint of the listener for Kafka's protocol. A connection carries one
    request at a time, because a server answers the requests of a connection in order: one connection
    carries the Fetches from the leader, and each other request takes an idle one or opens another.
-2. A connection begins with ApiVersions. A peer that does not serve voters there, or has no such
-   endpoint, is called over gRPC, so controllers can change `quorate.peer.protocol` one by one.
+2. A connection begins with ApiVersions. A peer that does not serve voters there, cannot be reached
+   there, or has no such endpoint, is called over gRPC, so controllers can change
+   `quorate.peer.protocol` one by one.
    ApiVersions (the probe of AddVoter) goes to the endpoint that it names: Kafka's response does not
    say which replica answers.
 3. A failed connection is reported like one of gRPC: refused, unreachable, broken, or no response in

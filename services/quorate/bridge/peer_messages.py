@@ -288,14 +288,18 @@ class ResponseReader:
         epoch = natural(found.leader_epoch, "the epoch of the leader")
         return m.AdminResponse(error, m.CurrentLeader(epoch, found.leader_id, endpoints))
 
-    def _fetched(self, body: Any) -> m.FetchResponse:
+    def _part(self, body: Any, topics: Any) -> tuple[ErrorCode, m.CurrentLeader, Any]:
+        """The error of a response, the leader that it names, and the part about the log if any."""
         error = error_of(body.error_code)
         if error is not ErrorCode.NONE:
-            return m.FetchResponse(error, _NO_LEADER)
-        part = _only([part for topic in body.responses for part in topic.partitions])
+            return error, _NO_LEADER, None
+        part = _only([part for topic in topics for part in topic.partitions])
         known = part.current_leader
         leader = self._leader(known.leader_id, known.leader_epoch, body)
-        error = error_of(part.error_code)
+        return error_of(part.error_code), leader, part
+
+    def _fetched(self, body: Any) -> m.FetchResponse:
+        error, leader, part = self._part(body, body.responses)
         if error is not ErrorCode.NONE:
             return m.FetchResponse(error, leader)
         try:
@@ -315,13 +319,7 @@ class ResponseReader:
         )
 
     def _snapshot(self, request: m.FetchSnapshotRequest, body: Any) -> m.FetchSnapshotResponse:
-        error = error_of(body.error_code)
-        if error is not ErrorCode.NONE:
-            return m.FetchSnapshotResponse(error, _NO_LEADER)
-        part = _only([part for topic in body.topics for part in topic.partitions])
-        known = part.current_leader
-        leader = self._leader(known.leader_id, known.leader_epoch, body)
-        error = error_of(part.error_code)
+        error, leader, part = self._part(body, body.topics)
         if error is not ErrorCode.NONE:
             return m.FetchSnapshotResponse(error, leader)
         data = bytes(part.unaligned_records or b"")

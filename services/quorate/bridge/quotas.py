@@ -11,8 +11,8 @@ delays the client until it is back at zero:
 Both kinds of responses have the time to wait in throttle_time_ms. The buckets belong to this node:
 a new active controller starts with full ones.
 
-Source: KIP-599; KIP-257 (precedence of quotas); KIP-219 (who waits); Kafka's
-ControllerMutationQuotaManager and TokenBucket.
+Source: KIP-599; KIP-257 (precedence of quotas); KIP-219 (how clients are throttled);
+Kafka's ControllerMutationQuotaManager and TokenBucket.
 """
 
 from __future__ import annotations

@@ -204,7 +204,9 @@ def _parsed(parsed: ParsedProperties) -> ParsedProperties:
     for name, place in parsed.refused.items():
         if name.startswith(own):
             raise ConfigError(f"{place}: {name} is not supported: {config_def.refusal(name)}")
-        parsed.warnings.append(f"{place}: {name} is of another process's listener: ignored")
+        parsed.warnings.append(
+            f"{place}: {name} concerns no listener of controller.listener.names: ignored"
+        )
     for name, setting in config_def.settings.items():
         parsed.values[name] = _parse(name, setting, parsed)
     for name in parsed.texts.keys() - config_def.settings.keys():

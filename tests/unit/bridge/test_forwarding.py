@@ -111,6 +111,17 @@ def test_a_new_topics_effective_configs_are_in_the_response(version: int) -> Non
     assert wrong.configs == ()
 
 
+def test_the_configs_of_many_new_topics_are_described_once() -> None:
+    own = (("retention.ms", "5"),)
+    topics = [r.CreatedTopic(f"t{i}", configs=own if i % 2 else ()) for i in range(1_000)]
+    described = describe_creation(r.CreateTopicsResponse(tuple(topics)), {}, lambda _name: True)
+    assert described.by_own.keys() == {own, ()}
+    body = topics_created(s.response_module(s.CREATE_TOPICS, 7), described)
+    assert len({id(each.configs) for each in body.topics}) == 2
+    values = [{c.name: c.value for c in each.configs}["retention.ms"] for each in body.topics]
+    assert values == ["604800000", "5"] * 500
+
+
 @pytest.mark.parametrize("version", range(1, 7))
 async def test_a_topic_is_deleted_in_every_version(version: int) -> None:
     cluster = Migrating(1)

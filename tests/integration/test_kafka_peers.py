@@ -13,8 +13,8 @@ from quorate.rpc.client.quorum_client import QuorumClient
 
 from tests.certificates import make_authority, make_certificate, needs_openssl
 from tests.integration.bridge_support import KafkaQuorum
-from tests.integration.support import HOST, PARTITION, Node, assert_clean, succeed, until
-from tests.integration.test_snapshot_join import RECORDS, SMALL, VALUE_BYTES, append, read
+from tests.integration.support import HOST, Node, assert_clean, succeed, until
+from tests.integration.test_snapshot_join import RECORDS, SMALL, VALUE_BYTES, join_by_snapshot, read
 
 PROTOCOL = "quorate.peer.protocol"
 ESTABLISHED = "01"
@@ -112,17 +112,8 @@ def test_a_late_controller_gets_a_snapshot_and_voters_change(make: Make) -> None
     first, second = quorum.nodes.values()
     first.format("--standalone")
     second.format("--no-initial-controllers")
-    first.start()
-    first.wait_said("leads epoch 1")
     wanted = [f"{number:06d}".ljust(VALUE_BYTES, ".") for number in range(RECORDS)]
-    asyncio.run(append(first.address, wanted))
-    first.wait_said("the log starts at ")
-    assert not (first.data / PARTITION / f"{0:020}.log").exists(), "its beginning is gone"
-
-    second.start()
-    second.wait_said("installed snapshot")
-    succeed(*quorum.ask, "add-controller", "-c", second.properties)
-    quorum.until_voters(1, 2)
+    join_by_snapshot(quorum, wanted)
     succeed(*quorum.ask, "transfer-leadership", "-i", 2)
     quorum.until("2 leads", lambda status: status["leaderId"] == 2)
     assert asyncio.run(read(second.address)) == wanted

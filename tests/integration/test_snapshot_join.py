@@ -32,19 +32,24 @@ def quorum(tmp_path: Path) -> Iterator[Quorum]:
         quorum.kill()
 
 
-def test_a_new_controller_joins_by_snapshot(quorum: Quorum) -> None:
+def join_by_snapshot(quorum: Quorum, values: list[str]) -> None:
+    """Let the second of two formatted controllers join when the beginning of the log is gone."""
     first, second = quorum.nodes.values()
     first.start()
     first.wait_said("leads epoch 1")
-    wanted = [f"{number:06d}".ljust(VALUE_BYTES, ".") for number in range(RECORDS)]
-    asyncio.run(append(first.address, wanted[:-20]))
+    asyncio.run(append(first.address, values))
     first.wait_said("the log starts at ")
     assert not (first.data / PARTITION / f"{0:020}.log").exists(), "its beginning is gone"
-
     second.start()
     second.wait_said("installed snapshot")
     succeed(*quorum.ask, "add-controller", "-c", second.properties)
     quorum.until_voters(1, 2)
+
+
+def test_a_new_controller_joins_by_snapshot(quorum: Quorum) -> None:
+    first, second = quorum.nodes.values()
+    wanted = [f"{number:06d}".ljust(VALUE_BYTES, ".") for number in range(RECORDS)]
+    join_by_snapshot(quorum, wanted[:-20])
     asyncio.run(append(first.address, wanted[-20:]))
     succeed(*quorum.ask, "transfer-leadership", "-i", 2)
     quorum.until("2 leads", lambda status: status["leaderId"] == 2)

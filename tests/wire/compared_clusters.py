@@ -13,15 +13,15 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
-from tests.integration.bridge_support import KafkaQuorum, listens
-from tests.integration.support import CLUSTER, HOST, free_ports, until
+from tests.integration.bridge_support import KafkaQuorum
+from tests.integration.support import CLUSTER, HOST, free_ports
 from tests.kafka import KAFKA_4_3, KafkaNode, fetch
+from tests.wire.kafka_nodes import start_controller
 
 BROKERS: Final = (101, 102)
 CONTROLLER: Final = 1
 RELEASE: Final = "4.2-IV1"
 START_S: Final = 180.0
-DIRECTORY: Final = f"{'A' * 20}1A"
 PLAIN: Final = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 AS_BROKER: Final = f'{PLAIN} username="broker" password="secret"'
 SUPER_USERS: Final = "User:ANONYMOUS;User:broker"
@@ -138,29 +138,13 @@ def _on_quorate(folder: Path, stack: ExitStack) -> ComparedCluster:
 
 
 def _on_kafka(folder: Path, stack: ExitStack) -> ComparedCluster:
-    (port,) = free_ports(1)
-    address = f"{HOST}:{port}"
-    node = KafkaNode(
-        folder / "controller",
-        KAFKA_4_3,
-        {
-            **SECURITY,
-            "process.roles": "controller",
-            "node.id": CONTROLLER,
-            "authorizer.class.name": STANDARD_AUTHORIZER,
-            "listeners": f"KAFKA://{address}",
-            "controller.listener.names": "KAFKA",
-            "listener.security.protocol.map": "KAFKA:SASL_PLAINTEXT",
-            "sasl.mechanism.controller.protocol": "PLAIN",
-            "controller.quorum.bootstrap.servers": address,
-            "log.dirs": folder / "controller/data",
-        },
-    )
-    stack.callback(node.kill)
-    voters = f"{CONTROLLER}@{address}:{DIRECTORY}"
-    node.format(CLUSTER, "--initial-controllers", voters, "--release-version", RELEASE)
-    node.start()
-    until("the controller listens", lambda: listens(port), START_S)
+    security = {
+        **SECURITY,
+        "authorizer.class.name": STANDARD_AUTHORIZER,
+        "listener.security.protocol.map": "KAFKA:SASL_PLAINTEXT",
+        "sasl.mechanism.controller.protocol": "PLAIN",
+    }
+    address = start_controller(folder / "controller", stack, RELEASE, security)
     return ComparedCluster(folder, "Kafka", address)
 
 

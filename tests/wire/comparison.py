@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Protocol, TypeVar
 
+from tests.wire.tool_commands import Command
+
 SETTLED_S: Final = 10.0
 KNOWN_DIFFERENCE_S: Final = 1.0
 POLL_S: Final = 0.2
@@ -55,3 +57,17 @@ def compare(
     ):
         return ""
     return f"{compared}\n  Kafka: {kafkas}\n  Quorate: {quorates}\n"
+
+
+def compare_all(
+    run: Callable[[Side, Command], str],
+    sides: Sequence[Side],
+    pool: ThreadPoolExecutor,
+    commands: Sequence[Command],
+) -> None:
+    """Run the commands on both sides, one after the other; fail with all unknown differences."""
+    wrong = [
+        compare(lambda side, each=each: run(side, each), sides, pool, each, expected=each.expected)
+        for each in commands
+    ]
+    assert not any(wrong), "".join(wrong)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from tests.integration.support import CLUSTER
@@ -26,6 +27,31 @@ class ClusterNode(KafkaNode):
 
     def wait_started(self) -> None:
         self.wait_said("Kafka Server started", START_S)
+
+
+def start_controller(
+    folder: Path, stack: ExitStack, release: str, settings: Mapping[str, object]
+) -> str:
+    """Start a quorum of one controller of Kafka on the listener KAFKA; its address.
+
+    release: the metadata.version. stack: ends it.
+    """
+    (port,) = free_ports(1)
+    address = f"{HOST}:{port}"
+    own = {
+        "process.roles": "controller",
+        "listeners": f"KAFKA://{address}",
+        "controller.listener.names": "KAFKA",
+        "listener.security.protocol.map": "KAFKA:PLAINTEXT",
+        "controller.quorum.bootstrap.servers": address,
+    }
+    node = ClusterNode(folder, 1, {**own, **settings})
+    stack.callback(node.kill)
+    voters = f"1@{address}:{'A' * 20}1A"
+    node.format(CLUSTER, "--initial-controllers", voters, "--release-version", release)
+    node.start()
+    node.wait_listening(port, timeout_s=START_S)
+    return address
 
 
 class KafkaCluster:

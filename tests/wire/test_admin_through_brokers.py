@@ -15,7 +15,6 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from functools import partial
 from typing import Any, Final
 
 import pytest
@@ -24,7 +23,7 @@ from tests.kafka import missing
 from tests.wire.client_operations import CONFLUENT_KAFKA, ERRORS, KAFKA_PYTHON, Operation
 from tests.wire.client_results import FAILED, plain
 from tests.wire.compared_clusters import ComparedCluster, compared_clusters
-from tests.wire.comparison import compare
+from tests.wire.comparison import compare, compare_all
 from tests.wire.tool_commands import BROKER_COMMANDS, CLASSES, FILES, Command
 from tests.wire.tool_runner import ToolRunner, normal
 
@@ -122,13 +121,7 @@ def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side
 def test_tools_print_what_they_print_on_kafkas_controllers(sides: tuple[Side, Side]) -> None:
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(Side.prepare, sides))
-        wrong = [
-            compare(
-                partial(Side.run, command=command), sides, pool, command, expected=command.expected
-            )
-            for command in BROKER_COMMANDS
-        ]
-    assert not any(wrong), "".join(wrong)
+        compare_all(Side.run, sides, pool, BROKER_COMMANDS)
 
 
 def library(name: str) -> Any:

@@ -15,12 +15,12 @@ from typing import Any, Final
 
 import pytest
 from quorate.bridge import schemas as s
-from quorate.log.meta_properties import random_uuid
 
-from tests.integration.bridge_support import KafkaQuorum, listens
+from tests.integration.bridge_support import KafkaQuorum
 from tests.integration.support import CLUSTER, HOST, free_ports, until
 from tests.kafka import KAFKA_4_3, KafkaNode, fetch
 from tests.migration.client import KafkaClient
+from tests.wire.kafka_nodes import start_controller
 
 RELEASE: Final = "4.3-IV0"
 START_S = 120.0
@@ -41,7 +41,7 @@ class Cluster:
             quorum.format_and_start(RELEASE)
             self.controller = f"{HOST}:{quorum.ports[1]}"
         else:
-            self.controller = self._kafkas(folder, stack)
+            self.controller = start_controller(folder / "controller", stack, RELEASE, {})
         (port,) = free_ports(1)
         self.broker = f"{HOST}:{port}"
         node = KafkaNode(
@@ -62,28 +62,6 @@ class Cluster:
         node.start()
         node.wait_listening(port, timeout_s=START_S)
         self.client = KafkaClient([self.broker])
-
-    def _kafkas(self, folder: Path, stack: ExitStack) -> str:
-        (port,) = free_ports(1)
-        node = KafkaNode(
-            folder / "controller",
-            KAFKA_4_3,
-            {
-                "process.roles": "controller",
-                "node.id": 1,
-                "listeners": f"KAFKA://{HOST}:{port}",
-                "controller.listener.names": "KAFKA",
-                "listener.security.protocol.map": "KAFKA:PLAINTEXT",
-                "controller.quorum.bootstrap.servers": f"{HOST}:{port}",
-                "log.dirs": folder / "controller/data",
-            },
-        )
-        stack.callback(node.kill)
-        voters = f"1@{HOST}:{port}:{random_uuid()}"
-        node.format(CLUSTER, "--initial-controllers", voters, "--release-version", RELEASE)
-        node.start()
-        until("the controller listens", lambda: listens(port), START_S)
-        return f"{HOST}:{port}"
 
     def limit(self, client_id: str, rate: float) -> None:
         module = s.request_module(s.ALTER_CLIENT_QUOTAS, 1)

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +15,7 @@ import pytest
 from tests.integration.bridge_support import KafkaQuorum, listens
 from tests.integration.support import CLUSTER, HOST, free_ports, until
 from tests.kafka import KAFKA_4_3, KafkaNode
-from tests.wire.comparison import compare
+from tests.wire.comparison import compare_all
 from tests.wire.tool_commands import CLASSES, CONTROLLER_COMMANDS, FILES, Command
 from tests.wire.tool_runner import ToolRunner, normal
 
@@ -124,10 +123,4 @@ def test_tools_print_what_they_print_on_kafkas_controllers(
         for side in sides:
             stack.callback(side.runner.close)
         list(pool.map(Side.until_registered, sides))
-        wrong = [
-            compare(
-                partial(Side.run, command=command), sides, pool, command, expected=command.expected
-            )
-            for command in CONTROLLER_COMMANDS
-        ]
-    assert not any(wrong), "".join(wrong)
+        compare_all(Side.run, sides, pool, CONTROLLER_COMMANDS)

@@ -14,6 +14,8 @@ from tests.wire.kafka_nodes import STOP_S, KafkaCluster
 README = Path(__file__).resolve().parents[2] / "README.md"
 SECTION = "## Taking over Kafka's controllers\n"
 PORT_OFFSET = 100
+NOT_READY = "not supported with the current MetadataVersion"
+WAIT_S = 60.0
 OUTSIDE = "org.apache.kafka.tools.MetadataQuorumCommand"
 
 
@@ -71,7 +73,10 @@ class Operator:
         if program == "systemctl":
             self.serve(*arguments, node_id)
         elif program == "kafka-metadata-quorum.sh":
-            self.answers[program] = self.cluster.kafka_tool(OUTSIDE, *arguments)
+            # A controller of Kafka that has just started rejects the tool until it knows its level.
+            self.answers[program] = until(
+                "Kafka's controllers answer", lambda: self.asked_kafka(*arguments), WAIT_S
+            )
         else:
             assert program == "quorate", line
             target = None
@@ -83,6 +88,15 @@ class Operator:
             if target is not None:
                 Path(target).write_text(ran.out)
             self.answers[" ".join(arguments[:2])] = ran.out
+
+    def asked_kafka(self, *arguments: str) -> str:
+        """What Kafka's tool prints; empty if it fails because a controller is not ready yet."""
+        try:
+            return self.cluster.kafka_tool(OUTSIDE, *arguments)
+        except AssertionError as error:
+            if NOT_READY in str(error):
+                return ""
+            raise
 
     def quorate(self, *arguments: object) -> Ran:
         """A command that asks the quorum is repeated until it has a leader, and the broker."""

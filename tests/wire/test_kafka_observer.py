@@ -48,7 +48,7 @@ def test_a_controller_of_kafka_registers_but_cannot_be_added(
             "add-controller",
         )
         assert "InvalidRequestException" in said, said
-        assert "runs Kafka, and only controllers of Quorate can be voters" in said, said
+        assert "runs Kafka, and voters answer gRPC" in said, said
         described = run_tool("kafka-metadata-quorum", *where, "describe", "--replication")
         (line,) = (text for text in described.splitlines() if text.startswith(f"{OBSERVER} "))
         assert "Observer" in line

@@ -171,6 +171,7 @@ class Bridge:
             node_id=settings.node_id,
             cluster_id=settings.cluster_id,
             listener=settings.listener,
+            serves_voters=settings.serves_voters,
             kafka_replicas=self._connections.replicas,
             image=image,
         )

@@ -7,7 +7,7 @@ Rules:
 2. A connection begins with ApiVersions. A peer that does not serve voters there, cannot be reached
    there, or has no such endpoint, is called over gRPC, so controllers can change
    `quorate.peer.protocol` one by one.
-   ApiVersions (the probe of AddVoter) goes to the endpoint that it names: Kafka's response does not
+   ApiVersions (the probe of AddVoter) goes to the endpoint that it names. Kafka's response does not
    say which replica answers.
 3. A failed connection is reported like one of gRPC: refused, unreachable, broken, or no response in
    time. A connection that ends by itself is the fastest sign of a dead leader. After a request that
@@ -41,10 +41,18 @@ from quorate.bridge.peer_messages import (
     unsupported,
     write_request,
 )
+from quorate.bridge.raft_requests import level_range
 from quorate.bridge.replication import PEER_CLIENT_ID, bridge_endpoint
+from quorate.metadata.metadata_version import KRAFT_VERSION
 from quorate.raft.errors import MisuseError, ViolationError
-from quorate.raft.messages import ApiVersionsRequest, FetchRequest, FetchResponse, Response
-from quorate.raft.types import Endpoint, VoterSet
+from quorate.raft.messages import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FetchRequest,
+    FetchResponse,
+    Response,
+)
+from quorate.raft.types import Endpoint, VersionRange, VoterSet
 from quorate.rpc.client.transport import FETCH_TIMEOUT_MS, Peers, PeerStream
 from quorate.rpc.errors import TransportError, TransportKind
 from quorate.rpc.tls import TlsConfig
@@ -64,6 +72,10 @@ the listener for Kafka's brokers once it knows the committed metadata, so once t
 """
 FETCH_SINCE: Final = 17
 """The first Fetch that names the directory of its sender."""
+
+
+NO_KRAFT_VERSION: Final = VersionRange(0, 0)
+"""The levels of a peer that does not name the feature."""
 
 
 class KafkaPeers:
@@ -100,8 +112,7 @@ class KafkaPeers:
         if isinstance(request, ApiVersionsRequest):
             if endpoint.name != self._listener:
                 return await self._grpc.call(endpoint, request, timeout_ms)
-            text = f"{endpoint} speaks Kafka's protocol, in which a node does not name its replica"
-            return unsupported(request, text)
+            return await self._versions(endpoint, timeout_ms)
         if target is not None:
             try:
                 return await self._call(target, request, timeout_ms)
@@ -179,12 +190,20 @@ class KafkaPeers:
                     self._close(connection)
                     raise
         except TimeoutError:
-            text = f"no response within {timeout_ms} ms"
-            raise TransportError(TransportKind.TIMEOUT, _address(endpoint), text) from None
+            raise _too_late(endpoint, timeout_ms) from None
         self._keep(endpoint, connection)
         if body is None:
             return unsupported(request, f"{_address(endpoint)} is too old for this request")
         return self._responses.read(request, body)
+
+    async def _versions(self, endpoint: Endpoint, timeout_ms: int) -> ApiVersionsResponse:
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                connection = await self._connect(endpoint)
+        except TimeoutError:
+            raise _too_late(endpoint, timeout_ms) from None
+        self._keep(endpoint, connection)
+        return ApiVersionsResponse(ErrorCode.NONE, None, connection.kraft_version)
 
     def _take_idle(self, endpoint: Endpoint) -> PeerConnection | None:
         now_s = asyncio.get_running_loop().time()
@@ -246,7 +265,8 @@ class _GrpcStream:
 
 class PeerConnection:
     """A connection to a peer. address: for messages. used_at_s: the loop's time of the last
-    response. on_lost: called when the connection ends by itself, with the reason.
+    response. on_lost: called when the connection ends by itself, with the reason. kraft_version:
+    the levels that the peer supports.
     """
 
     def __init__(self, address: str) -> None:
@@ -254,6 +274,7 @@ class PeerConnection:
         self.used_at_s = 0.0
         self.on_lost: Callable[[str], None] = lambda _reason: None
         self.is_open = False
+        self.kraft_version = NO_KRAFT_VERSION
         self._is_connected = False
         self._correlation = itertools.count(1)
         self._versions: dict[int, tuple[int, int]] = {}
@@ -290,6 +311,7 @@ class PeerConnection:
             ),
         )
         self._versions = {e.api_key: (e.min_version, e.max_version) for e in found.api_keys}
+        self.kraft_version = _kraft_version(found)
         if s.VOTE not in self._versions:
             text = "it does not serve voters there (quorate.peer.protocol)"
             raise TransportError(TransportKind.NOT_SERVED, self.address, text)
@@ -445,6 +467,19 @@ class KafkaFetchStream:
     async def close(self) -> None:
         """End the stream. A pending fetch fails; on_broken is not called."""
         self._close(self._connection)
+
+
+def _kraft_version(found: Any) -> VersionRange:
+    """The levels of kraft.version in a response to ApiVersions. Raises ViolationError."""
+    for each in found.supported_features:
+        if each.name == KRAFT_VERSION:
+            return level_range(each.min_version, each.max_version)
+    return NO_KRAFT_VERSION
+
+
+def _too_late(endpoint: Endpoint, timeout_ms: int) -> TransportError:
+    text = f"no response within {timeout_ms} ms"
+    return TransportError(TransportKind.TIMEOUT, _address(endpoint), text)
 
 
 def _address(endpoint: Endpoint) -> str:

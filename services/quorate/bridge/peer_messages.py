@@ -25,7 +25,7 @@ from quorate.bridge.replication import TOPIC_ID
 from quorate.log.offset_files import METADATA_PARTITION, METADATA_TOPIC
 from quorate.raft import messages as m
 from quorate.raft.errors import ErrorCode, ViolationError
-from quorate.raft.types import NO_NODE, Endpoint, OffsetAndEpoch, ReplicaKey, VersionRange
+from quorate.raft.types import Endpoint, OffsetAndEpoch, ReplicaKey, VersionRange
 from quorate.records.batch import parse_batches
 from quorate.records.errors import RecordsError
 from quorate.rpc.fields import endpoints_from_wire, natural
@@ -368,8 +368,7 @@ def unsupported(request: PeerRequest, text: str) -> m.Response:
         case m.VoteRequest():
             return m.VoteResponse(error, _NO_LEADER, message=text)
         case m.ApiVersionsRequest():
-            unknown = ReplicaKey(NO_NODE)
-            return m.ApiVersionsResponse(error, unknown, VersionRange(0, 0), text)
+            return m.ApiVersionsResponse(error, None, VersionRange(0, 0), text)
     raise ViolationError(text)
 
 

@@ -2,8 +2,8 @@
 
 Rules:
 1. AddRaftVoter and RemoveRaftVoter go to the raft node, with the limits and the authorization of
-   AddVoter and RemoveVoter. A replica that fetches over this listener runs Kafka: as a voter it
-   would have to answer gRPC on its first endpoint, so adding it is rejected.
+   AddVoter and RemoveVoter. If the controllers talk to each other over gRPC, a replica that
+   fetches over this listener is not added: it runs Kafka, and voters answer gRPC.
 2. kraft.version belongs to the quorum. An update to its finalized level changes nothing; an update
    to another level is made by the quorum itself, after the other features were validated and before
    they are updated. The two steps are not atomic: if the second one fails, the first one stays.
@@ -58,8 +58,8 @@ Describe = Callable[[r.Read], Any]
 
 class QuorumRequests:
     """node_id, cluster_id: this controller's. listener: the name of the controllers' endpoints for
-    Kafka's nodes. kafka_replicas: returns the replicas that fetch over that listener. image:
-    returns the committed image.
+    Kafka's nodes. serves_voters: whether controllers talk to each other there. kafka_replicas:
+    returns the replicas that fetch over that listener. image: returns the committed image.
     """
 
     def __init__(
@@ -72,6 +72,7 @@ class QuorumRequests:
         node_id: int,
         cluster_id: str,
         listener: str,
+        serves_voters: bool,
         kafka_replicas: Callable[[], Iterable[ReplicaKey]],
         image: Callable[[], MetadataImage],
     ) -> None:
@@ -82,6 +83,7 @@ class QuorumRequests:
         self._handle = handle
         self._describe = describe
         self._authorizer = authorizer
+        self._serves_voters = serves_voters
         self._kafka_replicas = kafka_replicas
         self._image = image
 
@@ -126,15 +128,15 @@ class QuorumRequests:
     # --- rule 1 -----------------------------------------------------------------------------------
 
     async def _add_voter(self, request: AddVoterRequest) -> MetadataAnswer:
-        if request.voter not in self._kafka_replicas():
+        if self._serves_voters or request.voter not in self._kafka_replicas():
             return await self._raft_answer(request)
         leader = self._raft.node.current_leader
         where = ", ".join(f"{e.name}://{e.host}:{e.port}" for e in request.endpoints[:1])
         text = (
-            f"{request.voter} runs Kafka, and only controllers of Quorate can be voters: voters "
-            f"answer gRPC on their first endpoint ({where}). Kafka's controller remains an "
-            "observer. To add a voter, start `quorate controller` on an empty directory and add "
-            "that one"
+            f"{request.voter} runs Kafka, and voters answer gRPC on their first endpoint "
+            f"({where}) unless quorate.peer.protocol=kafka on all controllers. Kafka's controller "
+            "remains an observer. To add a voter, start `quorate controller` on an empty directory "
+            "and add that one"
         )
         return MetadataAnswer(
             ErrorCode.NONE, leader, AdminResponse(ErrorCode.INVALID_REQUEST, leader, text)

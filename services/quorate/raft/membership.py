@@ -4,6 +4,8 @@ The steps of a change (KIP-853 "AddVoter", "RemoveVoter", "UpdateVoter", "Update
 waits until it can be taken, and the request's timeout ends the wait:
 1. PROBING (AddVoter, UpdateVoter): the voter answers ApiVersions on its first endpoint, with its
    own key and a range that holds the finalized kraft.version. Nothing unreachable is ever written.
+   Kafka's ApiVersions names no replica: there, BeginQuorumEpoch follows, which only the replica
+   that it names accepts.
 2. CATCHING_UP (AddVoter): the new voter has fetched up to the end of the log.
 3. WAITING: a record of this epoch is committed and no earlier change is uncommitted. Else two
    leaders could each append a set that differs by one from the same old set, and the two sets would
@@ -34,6 +36,8 @@ from quorate.raft.messages import (
     AdminResponse,
     ApiVersionsRequest,
     ApiVersionsResponse,
+    BeginQuorumEpochRequest,
+    BeginQuorumEpochResponse,
     RemoveVoterRequest,
     UpdateKRaftVersionRequest,
     UpdateVoterRequest,
@@ -349,6 +353,7 @@ def _is_probed(
 
 def _probe(core: Core, change: PendingChange, endpoint: Endpoint, voter_id: int) -> None:
     change.stage = ChangeStage.PROBING
+    change.kraft_version = None
     request = ApiVersionsRequest(core.config.cluster_id)
     change.probe_id = core.send(endpoint, request, voter_id)
 
@@ -358,11 +363,10 @@ def handle_probe_response(core: Core, request_id: int, response: ApiVersionsResp
     if found is None:
         return
     leader, change = found
-    request = change.request
-    assert isinstance(request, AddVoterRequest | UpdateVoterRequest)
-    key = request.voter if isinstance(request, AddVoterRequest) else request.voter.key
+    key, endpoint = _new_voter(change)
     level = core.history.kraft_version
-    if response.error is not ErrorCode.NONE or response.replica != key:
+    is_other = response.replica is not None and response.replica != key
+    if response.error is not ErrorCode.NONE or is_other:
         text = f"the node that answers there is {response.replica}, not {key}"
         if response.error is not ErrorCode.NONE:
             text = f"{key} answered {response.error.name} {response.message}".rstrip()
@@ -370,10 +374,46 @@ def handle_probe_response(core: Core, request_id: int, response: ApiVersionsResp
     elif level not in response.kraft_version:
         text = f"{key} supports kraft.version {response.kraft_version}, not {level}"
         _finish(core, leader, change, ErrorCode.INVALID_REQUEST, text)
+    elif response.replica is None:
+        change.kraft_version = response.kraft_version
+        begin = BeginQuorumEpochRequest(
+            core.config.cluster_id, leader.epoch, core.local, core.config.endpoints, key
+        )
+        change.probe_id = core.send(endpoint, begin, key.id)
     else:
         change.kraft_version = response.kraft_version
-        change.waits_for = ""
-        change.stage = ChangeStage.WAITING
+        _is_answered(change)
+
+
+def handle_begin_response(core: Core, request_id: int, response: BeginQuorumEpochResponse) -> None:
+    """The second answer to a probe, of a replica that ApiVersions did not name."""
+    found = _probed(core, request_id)
+    if found is None:
+        return
+    leader, change = found
+    key, endpoint = _new_voter(change)
+    if response.error is ErrorCode.NONE:
+        _is_answered(change)
+    elif response.error is ErrorCode.INVALID_VOTER_KEY:
+        text = f"the node that answers on {endpoint} is not {key}"
+        _finish(core, leader, change, ErrorCode.INVALID_REQUEST, text)
+    else:
+        text = f"{key} answered {response.error.name} {response.message}".rstrip()
+        handle_probe_failure(core, request_id, text)
+
+
+def _is_answered(change: PendingChange) -> None:
+    change.waits_for = ""
+    change.stage = ChangeStage.WAITING
+
+
+def _new_voter(change: PendingChange) -> tuple[ReplicaKey, Endpoint]:
+    """The replica that is probed, and its endpoint."""
+    request = change.request
+    assert isinstance(request, AddVoterRequest | UpdateVoterRequest)
+    if isinstance(request, AddVoterRequest):
+        return request.voter, request.endpoints[0]
+    return request.voter.key, request.voter.endpoints[0]
 
 
 def handle_probe_failure(core: Core, request_id: int, reason: str) -> None:

@@ -195,8 +195,10 @@ class ApiVersionsRequest:
 
 @value
 class ApiVersionsResponse:
+    """replica: None in some errors, and from nodes whose protocol does not name it: Kafka's."""
+
     error: ErrorCode
-    replica: ReplicaKey
+    replica: ReplicaKey | None
     kraft_version: VersionRange
     message: str = ""
 

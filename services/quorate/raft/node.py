@@ -305,6 +305,7 @@ class RaftNode:
                 election.handle_vote_response(core, sent.request, response)
             case BeginQuorumEpochResponse():
                 election.handle_begin_response(core, sent.replica_id, response)
+                membership.handle_begin_response(core, request_id, response)
             case EndQuorumEpochResponse() if sent.replica_id is not None:
                 election.handle_end_response(core, sent.replica_id, response)
             case ApiVersionsResponse():
@@ -338,7 +339,7 @@ class RaftNode:
             election.handle_vote_failure(core, request, refused=refused)
         elif isinstance(request, EndQuorumEpochRequest) and sent.replica_id is not None:
             election.handle_end_failure(core, sent.replica_id, refused=refused)
-        elif isinstance(request, ApiVersionsRequest):
+        elif isinstance(request, ApiVersionsRequest | BeginQuorumEpochRequest):
             membership.handle_probe_failure(core, request_id, reason)
 
     def connection_lost(self, leader_id: int, now_ms: int) -> None:

@@ -258,9 +258,10 @@ class PendingChange:
     """A change of the voters or of kraft.version. request_id None: the leader's own, answered
     already, or nobody waits for it.
 
-    probe_id: the ApiVersions under way. retry_at_ms: when to probe again; for a removal, how long
-    the leader waits for silent voters. waits_for: what is missing, for the answer.
-    kraft_version: what the probe found. seen_at: the endpoints with which the replica fetched then.
+    probe_id: the request of the probe that is under way. retry_at_ms: when to probe again; for a
+    removal, how long the leader waits for silent voters. waits_for: what is missing, for the
+    answer. kraft_version: what the probe found. seen_at: the endpoints with which the replica
+    fetched then.
     """
 
     request: AddVoterRequest | RemoveVoterRequest | UpdateVoterRequest | UpdateKRaftVersionRequest

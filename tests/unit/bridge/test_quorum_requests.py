@@ -49,6 +49,7 @@ class Controller:
             node_id=1,
             cluster_id=CLUSTER,
             listener="KAFKA",
+            serves_voters=False,
             kafka_replicas=lambda: set(self.kafka_replicas),
             image=lambda: self.cluster.committed,
         )

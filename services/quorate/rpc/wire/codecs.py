@@ -19,7 +19,6 @@ from quorate.raft import messages as m
 from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import CurrentLeader
 from quorate.raft.types import (
-    NO_NODE,
     Endpoint,
     OffsetAndEpoch,
     ReplicaKey,
@@ -156,7 +155,7 @@ _HANDWRITTEN: Final = {
     m.ApiVersionsResponse: (c.encode_api_versions_response, c.decode_api_versions_response),
 }
 _NEEDED_IN_REFUSALS: Final[dict[type, dict[str, Any]]] = {
-    m.ApiVersionsResponse: {"replica": ReplicaKey(NO_NODE), "kraft_version": VersionRange(0, 0)},
+    m.ApiVersionsResponse: {"replica": None, "kraft_version": VersionRange(0, 0)},
     v.ReadChunk: {"last": True},
 }
 

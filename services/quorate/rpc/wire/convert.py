@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from quorate.raft.errors import ErrorCode, ViolationError
 from quorate.raft.messages import ApiVersionsResponse, FetchRequest, FetchResponse
-from quorate.raft.types import NO_NODE, ReplicaKey
 from quorate.records.batch import parse_batches
 from quorate.records.errors import RecordsError
 from quorate.rpc import fields as f
@@ -120,7 +119,7 @@ def _traces(message: raft_pb2.FetchResponse) -> tuple[tuple[int, str], ...]:
 
 
 def encode_api_versions_response(response: ApiVersionsResponse) -> raft_pb2.ApiVersionsResponse:
-    replica = None if response.replica.id < 0 else f.key_to_wire(response.replica)
+    replica = None if response.replica is None else f.key_to_wire(response.replica)
     return raft_pb2.ApiVersionsResponse(
         error_code=f.error_to_wire(response.error),
         error_message=response.message,
@@ -132,7 +131,7 @@ def encode_api_versions_response(response: ApiVersionsResponse) -> raft_pb2.ApiV
 def decode_api_versions_response(message: raft_pb2.ApiVersionsResponse) -> ApiVersionsResponse:
     error = f.error_from_wire(message.error_code)
     versions = f.range_from_wire(message.kraft_version)
-    replica = ReplicaKey(NO_NODE)
+    replica = None
     if error is ErrorCode.NONE or message.HasField("replica"):
         f.required(message, "replica")
         replica = f.key_from_wire(message.replica)

@@ -44,7 +44,7 @@ from quorate.bridge.peer_messages import (
 from quorate.bridge.raft_requests import level_range
 from quorate.bridge.replication import PEER_CLIENT_ID, bridge_endpoint
 from quorate.metadata.metadata_version import KRAFT_VERSION
-from quorate.raft.errors import MisuseError, ViolationError
+from quorate.raft.errors import ErrorCode, MisuseError, ViolationError
 from quorate.raft.messages import (
     ApiVersionsRequest,
     ApiVersionsResponse,

@@ -14,7 +14,7 @@ import org.apache.kafka.streams.*;
 /**
  * Clients of every kind on one cluster, and what became of their records.
  *
- * Arguments: bootstrap servers, seconds, replication factor, "share" or "classic" (whether the
+ * Arguments: bootstrap servers, seconds (0: until stdin ends), replication factor, "share" or "classic" (whether the
  * brokers have share groups and the new group protocol). Prints one JSON object: per workload the
  * records acknowledged, lost and duplicated; errors by class; the longest pauses, ms.
  */
@@ -68,7 +68,8 @@ public class Clients {
         KafkaStreams streams = streams();
         streams.start();
 
-        Thread.sleep(seconds * 1000);
+        if (seconds > 0) Thread.sleep(seconds * 1000);
+        else while (System.in.read() >= 0);
         producing = false;
         for (Thread each : producers) each.join();
         Group lastModern = modern;
@@ -374,7 +375,8 @@ public class Clients {
         Collections.sort(times);
         report.put("churn", new TreeMap<>(Map.of("rounds", count, "longest round", longest,
             "create p50", times.isEmpty() ? -1 : times.get(times.size() / 2),
-            "create p99", times.isEmpty() ? -1 : times.get(times.size() * 99 / 100))));
+            "create p99", times.isEmpty() ? -1 : times.get(times.size() * 99 / 100),
+            "create max", times.isEmpty() ? -1 : times.get(times.size() - 1))));
     }
 
     /** All committed values of a topic. */

@@ -139,7 +139,10 @@ def clients_classes(folder: Path) -> str:
 def run_clients(
     folder: Path, classes: str, brokers: Brokers, seconds: float, *, shares: bool
 ) -> subprocess.Popen[str]:
-    """Start the clients; their report goes to stdout, their log to `clients.log`."""
+    """Start the clients; their report goes to stdout, their log to `clients.log`.
+
+    seconds: how long they produce; 0 until their stdin is closed.
+    """
     log = (folder / "clients.log").open("w")
     return subprocess.Popen(
         [
@@ -148,7 +151,7 @@ def run_clients(
             "-Dorg.slf4j.simpleLogger.showDateTime=true", "-cp", classes, "Clients",
             brokers.addresses, str(int(seconds)), "3", "share" if shares else "classic",
         ],
-        stdout=subprocess.PIPE, stderr=log, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
     )  # fmt: skip
 
 

@@ -25,6 +25,7 @@ class Controllers(ABC):
     """The controllers of a cluster. ports: where brokers and tools reach each of them."""
 
     listener = "KAFKA"
+    ids: Sequence[int] = CONTROLLERS
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -64,13 +65,13 @@ class Controllers(ABC):
 
         def newest() -> int:
             states = []
-            for node_id in CONTROLLERS:
+            for node_id in self.ids:
                 path = self.directory(node_id) / "__cluster_metadata-0/quorum-state"
                 if path.exists():
                     states.append(json.loads(path.read_text()))
             state = max(states, key=lambda each: int(each["leaderEpoch"]), default={"leaderId": -1})
             leader = int(state["leaderId"])
-            return leader if leader in CONTROLLERS and self.process(leader).is_alive else 0
+            return leader if leader in self.ids and self.process(leader).is_alive else 0
 
         return int(until("a controller leads", newest, START_S))
 
@@ -90,7 +91,7 @@ class Controllers(ABC):
         self.add(node_id)
 
     def kill(self) -> None:
-        for node_id in CONTROLLERS:
+        for node_id in self.ids:
             self.process(node_id).kill()
 
 
@@ -133,6 +134,46 @@ class QuorateControllers(Controllers):
         succeed(*self.quorum.ask, "--command-config", properties, "add-controller")
 
 
+def change_voters(jars: Path, addresses: str, *arguments: str, config: Sequence[str] = ()) -> None:
+    """Run Kafka's tool for the quorum until the change is made: a controller that has not caught
+    up cannot be added yet, and leaders change.
+
+    config: of the controller that is added.
+    """
+
+    def is_done() -> bool:
+        done = subprocess.run(
+            java(
+                jars, "org.apache.kafka.tools.MetadataQuorumCommand",
+                "--bootstrap-controller", addresses, *config, *arguments,
+            ),
+            capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        said = done.stdout + done.stderr
+        return done.returncode == 0 or "Duplicate" in said or "VoterNotFound" in said
+
+    until(" ".join(arguments), is_done, START_S)
+
+
+def kafka_controller(
+    folder: Path, jars: Path, node_id: int, port: int, bootstrap: str, listener: str
+) -> KafkaNode:
+    """A controller of Kafka. bootstrap: the addresses of the quorum."""
+    return KafkaNode(
+        folder / f"controller-{node_id}",
+        jars,
+        {
+            "process.roles": "controller",
+            "node.id": node_id,
+            "controller.listener.names": listener,
+            "listeners": f"{listener}://{HOST}:{port}",
+            "listener.security.protocol.map": f"{listener}:PLAINTEXT",
+            "controller.quorum.bootstrap.servers": bootstrap,
+            "log.dirs": folder / f"controller-{node_id}/data",
+        },
+    )
+
+
 class KafkaControllers(Controllers):
     """Kafka's own controllers. options: of their JVMs."""
 
@@ -141,19 +182,7 @@ class KafkaControllers(Controllers):
         self._jars = jars
         self.ports = dict(zip(CONTROLLERS, free_ports(len(CONTROLLERS)), strict=True))
         self._nodes = {
-            node_id: KafkaNode(
-                folder / f"controller-{node_id}",
-                jars,
-                {
-                    "process.roles": "controller",
-                    "node.id": node_id,
-                    "controller.listener.names": self.listener,
-                    "listeners": f"{self.listener}://{HOST}:{port}",
-                    "listener.security.protocol.map": f"{self.listener}:PLAINTEXT",
-                    "controller.quorum.bootstrap.servers": self.addresses,
-                    "log.dirs": folder / f"controller-{node_id}/data",
-                },
-            )
+            node_id: kafka_controller(folder, jars, node_id, port, self.addresses, self.listener)
             for node_id, port in self.ports.items()
         }
         for node in self._nodes.values():
@@ -178,30 +207,14 @@ class KafkaControllers(Controllers):
         self._nodes[node_id].format(self.cluster_id, "--no-initial-controllers")
 
     def remove(self, node_id: int, directory_id: str) -> None:
-        self._change(
-            "remove-controller", "--controller-id", str(node_id),
+        change_voters(
+            self._jars, self.addresses, "remove-controller", "--controller-id", str(node_id),
             "--controller-directory-id", directory_id,
         )  # fmt: skip
 
     def add(self, node_id: int) -> None:
-        properties = self._nodes[node_id].properties
-        self._change("add-controller", config=("--command-config", str(properties)))
-
-    def _change(self, *arguments: str, config: Sequence[str] = ()) -> None:
-        """Ask until it is done: a controller that has not caught up cannot be added yet."""
-
-        def is_done() -> bool:
-            done = subprocess.run(
-                java(
-                    self._jars, "org.apache.kafka.tools.MetadataQuorumCommand",
-                    "--bootstrap-controller", self.addresses, *config, *arguments,
-                ),
-                capture_output=True, text=True, timeout=120, check=False,
-            )  # fmt: skip
-            said = done.stdout + done.stderr
-            return done.returncode == 0 or "Duplicate" in said or "VoterNotFound" in said
-
-        until(" ".join(arguments), is_done, START_S)
+        config = ("--command-config", str(self._nodes[node_id].properties))
+        change_voters(self._jars, self.addresses, "add-controller", config=config)
 
 
 class Brokers:

@@ -1,0 +1,216 @@
+"""Roll a quorum from Kafka's controllers to Quorate's and back, again and again, under load.
+
+    python -m tests.kafka_roll --rounds 10
+
+Three brokers and clients of every kind (`tests.kafka_soak`) run on three controllers of Kafka. One
+controller after the other is replaced by one of Quorate, with AddVoter and RemoveVoter, and then
+the other way round. Meanwhile leaders of either kind are killed (kill -9). At the end every
+acknowledged record must be there once, the logs of all six controllers must be byte-identical where
+they overlap, the audit of their directories must find nothing, and no more leaders may have been
+elected than were killed, removed or stopped. Needs Java 17, Maven and the shared folder.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from tests.integration.support import QUORATE
+from tests.kafka import PEERS, fetch
+from tests.kafka_roll.controllers import KAFKAS, QUORATES, STOP_S, MixedControllers
+from tests.kafka_roll.logs import compare
+from tests.kafka_soak.__main__ import GRACE_S, clients_classes, run_clients, table
+from tests.kafka_soak.clusters import Brokers
+
+RELEASE = "4.3.0"
+KILL_SHARE = 0.5
+"""Of the changes of the voters during which the leader is killed."""
+DELAY_S = 6.0
+DOWN_S = 3.0
+SETTLE_S = 3.0
+CAUGHT_UP_S = 10.0
+AUDIT_S = 600.0
+
+
+class Roll:
+    """Replaces voters. kills, removals: of leaders, by kind."""
+
+    def __init__(
+        self, controllers: MixedControllers, chance: random.Random, progress: Progress
+    ) -> None:
+        self.controllers = controllers
+        self.kills: Counter[str] = Counter()
+        self.removals: Counter[str] = Counter()
+        self._chance = chance
+        self._progress = progress
+
+    def replace(self, old: int, new: int) -> None:
+        """Start a controller, make it a voter in place of another one, and stop that one."""
+        begun = time.monotonic()
+        node = self.controllers.process(new)
+        node.start()
+        self.controllers.wait(new)
+        with self._leader_killed():
+            self.controllers.add(new)
+        if self.controllers.leader() == old:
+            self.removals[kind(old)] += 1
+        with self._leader_killed():
+            self.controllers.remove(old, self.controllers.directory_id(old))
+        time.sleep(SETTLE_S)
+        self.controllers.process(old).stop(STOP_S)
+        took = time.monotonic() - begun
+        self._progress.console.print(
+            f"{old} -> {new}: {took:.0f} s, kills {sum(self.kills.values())}"
+        )
+
+    @contextmanager
+    def _leader_killed(self) -> Iterator[None]:
+        """Kill the leader during what happens inside, or not; it runs again at the end."""
+        if self._chance.random() >= KILL_SHARE:
+            yield
+            return
+        errors: list[BaseException] = []
+        killer = threading.Thread(
+            target=self._kill, args=(self._chance.uniform(0, DELAY_S), errors), name="killer"
+        )
+        killer.start()
+        try:
+            yield
+        finally:
+            killer.join()
+        if errors:
+            raise errors[0]
+
+    def _kill(self, delay_s: float, errors: list[BaseException]) -> None:
+        try:
+            time.sleep(delay_s)
+            leader = self.controllers.leader()
+            process = self.controllers.process(leader)
+            process.kill()
+            self.kills[kind(leader)] += 1
+            time.sleep(DOWN_S)
+            process.start()
+            self.controllers.wait(leader)
+        except BaseException as error:
+            errors.append(error)
+
+
+def kind(node_id: int) -> str:
+    return "Kafka" if node_id in KAFKAS else "Quorate"
+
+
+def audit(controllers: MixedControllers) -> str:
+    """What `quorate pipeline audit` says of all directories; its exit status must be 0."""
+    directories = [str(controllers.directory(node)) for node in controllers.ids]
+    done = subprocess.run(
+        [sys.executable, *QUORATE, "pipeline", "audit", *directories],
+        capture_output=True, text=True, timeout=AUDIT_S, check=False,
+    )  # fmt: skip
+    if done.returncode != 0:
+        sys.exit(f"the audit ended with status {done.returncode}: {done.stdout}{done.stderr}")
+    return done.stdout.strip()
+
+
+def catch_up_and_stop(controllers: MixedControllers) -> None:
+    """Start the controllers that do not run, as observers, and stop all when they have the log."""
+    for node in controllers.ids:
+        if not controllers.process(node).is_alive:
+            controllers.process(node).start()
+    for node in controllers.ids:
+        controllers.wait(node)
+    time.sleep(CAUGHT_UP_S)
+    leader = controllers.leader()
+    for node in (*(each for each in controllers.ids if each != leader), leader):
+        controllers.process(node).kill()
+
+
+def main(
+    rounds: Annotated[int, typer.Option(min=1, help="Of a roll there and back.")] = 10,
+    seed: Annotated[int, typer.Option(help="Of the kills.")] = 1,
+    level: Annotated[str, typer.Option(help="The release of metadata.version.")] = "4.3",
+    static: Annotated[
+        bool, typer.Option("--static", help="Begin with static voters, at kraft.version 0.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The report as JSON on stdout.")] = False,
+) -> None:
+    """Roll, and print what became of the records, the logs and the leaders."""
+    console = Console(stderr=as_json, soft_wrap=True, highlight=False)
+    jars = PEERS / f"kafka-{RELEASE}"
+    fetch(jars)
+    folder = Path(tempfile.mkdtemp(prefix="kafka-roll-"))
+    title = f"metadata.version {level}, {rounds} rounds, seed {seed}" + ", static" * static
+    console.print(f"{title}, in {folder}")
+    classes = clients_classes(folder / "classes")
+    bar = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with ExitStack() as stack, Progress(*bar, console=console) as progress:
+        controllers = MixedControllers(folder, jars, static=static)
+        stack.callback(controllers.kill)
+        controllers.start(level)
+        brokers = Brokers(folder, jars, controllers)
+        stack.callback(brokers.kill)
+        brokers.start()
+        shares = level >= "4.2"
+        clients = run_clients(folder, classes, brokers, 0, shares=shares)
+        stack.callback(clients.kill)
+        roll = Roll(controllers, random.Random(seed), progress)
+        try:
+            if static:
+                controllers.upgrade()
+            task = progress.add_task("replaced voters", total=rounds * 6)
+            for _ in range(rounds):
+                for olds, news in ((KAFKAS, QUORATES), (QUORATES, KAFKAS)):
+                    for old, new in zip(olds, news, strict=True):
+                        roll.replace(old, new)
+                        progress.advance(task)
+            out = end_of(clients)
+            brokers.kill()
+            catch_up_and_stop(controllers)
+        except (AssertionError, subprocess.TimeoutExpired) as error:
+            sys.exit(f"{error}; all logs are in {folder}")
+        said = audit(controllers)
+    compared = compare(controllers.directory(node) for node in controllers.ids)
+    expected = 1 + sum(roll.kills.values()) + sum(roll.removals.values())
+    report: dict[str, Any] = {
+        "leaders killed": dict(roll.kills),
+        "leaders removed": dict(roll.removals),
+        "elections": len(compared.leaders),
+        "last epoch": compared.leaders[-1][0],
+        "batches": compared.batches,
+        "batches in several logs": compared.compared,
+        "batches that differ": list(compared.different),
+        "audit": said.splitlines()[-1] if said else "",
+        **json.loads(out.strip().splitlines()[-1]),
+    }
+    console.print(table(report, title))
+    if as_json:
+        print(json.dumps(report, indent=2))
+    is_wrong = bool(compared.different) or len(compared.leaders) > expected or clients.returncode
+    if is_wrong:
+        console.print(f"the processes' folders are left in {folder}")
+        raise typer.Exit(1)
+    shutil.rmtree(folder)
+
+
+def end_of(clients: subprocess.Popen[str]) -> str:
+    """Let the clients stop producing and check what they read; their report."""
+    out, _ = clients.communicate(timeout=GRACE_S)  # closes their stdin
+    return out
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,121 @@
+"""Six controllers, three of Kafka and three of Quorate, of which three are voters at a time."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from quorate.log.meta_properties import random_uuid
+
+from tests.integration.support import HOST, Node, free_ports, until
+from tests.kafka import KafkaNode, java
+from tests.kafka_soak.clusters import START_S, Controllers, change_voters, kafka_controller
+from tests.processes import Process
+
+KAFKAS = (3001, 3002, 3003)
+QUORATES = (3004, 3005, 3006)
+STOP_S = 120.0
+
+
+class MixedControllers(Controllers):
+    """The quorum begins with Kafka's three. static: their addresses are in
+    `controller.quorum.voters`, so kraft.version is 0 until `upgrade`.
+    """
+
+    ids = (*KAFKAS, *QUORATES)
+
+    def __init__(self, folder: Path, jars: Path, *, static: bool = False) -> None:
+        super().__init__(folder)
+        self._jars = jars
+        self._static = static
+        self.ports = dict(zip(self.ids, free_ports(len(self.ids)), strict=True))
+        self.kafkas: dict[int, KafkaNode] = {
+            node: kafka_controller(
+                folder, jars, node, self.ports[node], self.addresses, self.listener
+            )
+            for node in KAFKAS
+        }
+        if static:
+            voters = ",".join(f"{node}@{HOST}:{self.ports[node]}" for node in KAFKAS)
+            for each in self.kafkas.values():
+                each.settings["controller.quorum.voters"] = voters
+                del each.settings["controller.quorum.bootstrap.servers"]
+        self.quorates: dict[int, Node] = {}
+        for node, port in zip(QUORATES, free_ports(len(QUORATES)), strict=True):
+            made = Node(folder, node, port)
+            made.configure(
+                {
+                    "controller.listener.names": f"CONTROLLER,{self.listener}",
+                    "listeners": f"{made.endpoint},{self.listener}://{HOST}:{self.ports[node]}",
+                    "listener.security.protocol.map": (
+                        f"CONTROLLER:PLAINTEXT,{self.listener}:PLAINTEXT"
+                    ),
+                    "quorate.kafka.listener.name": self.listener,
+                    "quorate.peer.protocol": "kafka",
+                    "controller.quorum.bootstrap.servers": self.addresses,
+                }
+            )
+            self.quorates[node] = made
+
+    def start(self, release: str) -> None:
+        initial = ",".join(f"{node}@{HOST}:{self.ports[node]}:{random_uuid()}" for node in KAFKAS)
+        for node in self.kafkas.values():
+            voters = () if self._static else ("--initial-controllers", initial)
+            node.format(self.cluster_id, *voters, "--release-version", release)
+            node.start()
+        for made in self.quorates.values():
+            made.format("--no-initial-controllers", self.cluster_id)
+        for each in KAFKAS:
+            self.wait(each)
+
+    def upgrade(self) -> None:
+        """From kraft.version 0 to 1, while Kafka's controllers are the voters."""
+
+        def is_done() -> bool:
+            said = self._tool("FeatureCommand", "upgrade", "--feature", "kraft.version=1")
+            return "was upgraded to 1" in said
+
+        until("kraft.version is 1", is_done, START_S)
+        for node in self.kafkas.values():
+            del node.settings["controller.quorum.voters"]
+            node.settings["controller.quorum.bootstrap.servers"] = self.addresses
+
+    def process(self, node_id: int) -> Process:
+        return self.kafkas.get(node_id) or self.quorates[node_id]
+
+    def directory(self, node_id: int) -> Path:
+        if node_id in self.quorates:
+            return self.quorates[node_id].data
+        return self.kafkas[node_id].folder / "data"
+
+    def format_again(self, node_id: int) -> None:
+        if node_id in self.quorates:
+            self.quorates[node_id].format("--no-initial-controllers", self.cluster_id)
+        else:
+            self.kafkas[node_id].format(self.cluster_id, "--no-initial-controllers")
+
+    def wait(self, node_id: int) -> None:
+        self.process(node_id).wait_listening(self.ports[node_id], timeout_s=START_S)
+
+    def add(self, node_id: int) -> None:
+        properties = (self.quorates.get(node_id) or self.kafkas[node_id]).properties
+        config = ("--command-config", str(properties))
+        change_voters(self._jars, self.addresses, "add-controller", config=config)
+
+    def remove(self, node_id: int, directory_id: str) -> None:
+        change_voters(
+            self._jars, self.addresses, "remove-controller", "--controller-id", str(node_id),
+            "--controller-directory-id", directory_id,
+        )  # fmt: skip
+
+    def describe(self, *arguments: str) -> str:
+        """What Kafka's tool prints of the quorum."""
+        return self._tool("MetadataQuorumCommand", "describe", *arguments)
+
+    def _tool(self, name: str, *arguments: str) -> str:
+        where = ("--bootstrap-controller", self.addresses)
+        done = subprocess.run(
+            java(self._jars, f"org.apache.kafka.tools.{name}", *where, *arguments),
+            capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        return done.stdout + done.stderr

@@ -30,10 +30,7 @@ class MixedControllers(Controllers):
         self._static = static
         self.ports = dict(zip(self.ids, free_ports(len(self.ids)), strict=True))
         self.kafkas: dict[int, KafkaNode] = {
-            node: kafka_controller(
-                folder, jars, node, self.ports[node], self.addresses, self.listener
-            )
-            for node in KAFKAS
+            node: kafka_controller(folder, jars, node, self.ports, self.listener) for node in KAFKAS
         }
         if static:
             voters = ",".join(f"{node}@{HOST}:{self.ports[node]}" for node in KAFKAS)

@@ -156,9 +156,10 @@ def change_voters(jars: Path, addresses: str, *arguments: str, config: Sequence[
 
 
 def kafka_controller(
-    folder: Path, jars: Path, node_id: int, port: int, bootstrap: str, listener: str
+    folder: Path, jars: Path, node_id: int, ports: Mapping[int, int], listener: str
 ) -> KafkaNode:
-    """A controller of Kafka. bootstrap: the addresses of the quorum."""
+    """One of the quorum's controllers, of Kafka. ports: of all of them."""
+    bootstrap = ",".join(f"{HOST}:{port}" for port in ports.values())
     return KafkaNode(
         folder / f"controller-{node_id}",
         jars,
@@ -166,7 +167,7 @@ def kafka_controller(
             "process.roles": "controller",
             "node.id": node_id,
             "controller.listener.names": listener,
-            "listeners": f"{listener}://{HOST}:{port}",
+            "listeners": f"{listener}://{HOST}:{ports[node_id]}",
             "listener.security.protocol.map": f"{listener}:PLAINTEXT",
             "controller.quorum.bootstrap.servers": bootstrap,
             "log.dirs": folder / f"controller-{node_id}/data",
@@ -182,8 +183,8 @@ class KafkaControllers(Controllers):
         self._jars = jars
         self.ports = dict(zip(CONTROLLERS, free_ports(len(CONTROLLERS)), strict=True))
         self._nodes = {
-            node_id: kafka_controller(folder, jars, node_id, port, self.addresses, self.listener)
-            for node_id, port in self.ports.items()
+            node_id: kafka_controller(folder, jars, node_id, self.ports, self.listener)
+            for node_id in CONTROLLERS
         }
         for node in self._nodes.values():
             node.options = options

@@ -7,10 +7,11 @@ waited for moves on.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from quorate.raft.batches import Batch
 from quorate.raft.messages import (
+    ApiVersionsResponse,
     BeginQuorumEpochRequest,
     BeginQuorumEpochResponse,
     EndQuorumEpochRequest,
@@ -58,6 +59,8 @@ class Cluster:
         self.network: list[Message] = []
         self.cut: set[tuple[int, int]] = set()
         self.hidden: set[str] = set()
+        self.unnamed: set[int] = set()
+        """Nodes whose ApiVersions do not name their replica, like Kafka's."""
         self.printed: list[str] = []
         self.shows_time = False
         self.is_checked = True
@@ -159,6 +162,8 @@ class Cluster:
     def respond(self, node: Node, waiter: Waiter, response: Response) -> None:
         """Put a response under way to the node that waits for it, or show it to a command."""
         source, life, request_id, _ = waiter
+        if isinstance(response, ApiVersionsResponse) and node.id in self.unnamed:
+            response = replace(response, replica=None)
         text = rendering.response(response)
         if not isinstance(source, Node):
             self.show("answer", f"{node.name} answers {source}: {text}")

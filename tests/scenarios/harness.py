@@ -7,7 +7,7 @@ what happened, less the kinds that `hide` names: fetch, vote, begin, end, snapsh
 
 The cluster and its time:
   cluster voters=1A,2A [observers=4A] [brokers=7A] [kraft=0] [lead=1] [auto-join=4] [SETTING=MS]
-      [loud] [hide=KIND,KIND]
+      [loud] [hide=KIND,KIND] [unnamed=4 (whose ApiVersions name no replica, like Kafka's)]
   lose-records 2 3 [silently] (from offset 3 on, of a node that is down; recovery notices or not)
   start 4A | restart 2 | crash 2 (the machine falls silent) | kill 2 (the process: connections
       break and are refused) | lose-disk 2
@@ -95,6 +95,7 @@ class Harness:
         observers = parse_keys(options.pop("observers", ""))
         brokers = parse_keys(options.pop("brokers", ""))
         stopped = {key.id for key in parse_keys(options.pop("stopped", ""))}
+        self.cluster.unnamed = {int(each) for each in options.pop("unnamed", "").split(",") if each}
         joining = {key.id for key in parse_keys(options.pop("auto-join", ""))}
         level = int(options.pop("kraft", "1"))
         lead = options.pop("lead", "")

@@ -221,7 +221,8 @@ def response(value: object) -> str:
             return _verdict("FetchSnapshot", value.error, verdict, value.leader, value.message)
         case ApiVersionsResponse():
             verdict = "ok" if value.error is ErrorCode.NONE else value.error.name
-            return f"ApiVersions {verdict} {key(value.replica)} kraft.version {value.kraft_version}"
+            name = "?" if value.replica is None else key(value.replica)
+            return f"ApiVersions {verdict} {name} kraft.version {value.kraft_version}"
         case AdminResponse():
             return _verdict("", value.error, "NONE", value.leader, value.message)
         case ReadIndexResponse():

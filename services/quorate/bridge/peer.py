@@ -30,7 +30,7 @@ from typing import Any, Final
 
 from quorate import __version__
 from quorate.bridge import schemas as s
-from quorate.bridge.client import API_VERSIONS_VERSION, client_context
+from quorate.bridge.client import client_context
 from quorate.bridge.frames import read_length, read_rest, write_frame
 from quorate.bridge.peer_messages import (
     API_KEYS,
@@ -72,6 +72,8 @@ the listener for Kafka's brokers once it knows the committed metadata, so once t
 """
 FETCH_SINCE: Final = 17
 """The first Fetch that names the directory of its sender."""
+FEATURES_SINCE: Final = 4
+"""The first ApiVersions whose response can contain features that support level 0 (KIP-1022)."""
 
 
 NO_KRAFT_VERSION: Final = VersionRange(0, 0)
@@ -303,9 +305,9 @@ class PeerConnection:
         self.is_open = self._is_connected = True
         found = await self._ask(
             s.API_VERSIONS,
-            API_VERSIONS_VERSION,
+            FEATURES_SINCE,
             s.make(
-                s.request_type(s.API_VERSIONS, API_VERSIONS_VERSION),
+                s.request_type(s.API_VERSIONS, FEATURES_SINCE),
                 client_software_name="quorate",
                 client_software_version=__version__,
             ),

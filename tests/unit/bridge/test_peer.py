@@ -14,9 +14,11 @@ from quorate.bridge.peer import KafkaFetchStream, KafkaPeers
 from quorate.bridge.raft_requests import write_response
 from quorate.bridge.replication import PEER_CLIENT_ID, respond
 from quorate.bridge.server import api_versions
+from quorate.metadata.metadata_version import KRAFT_VERSION
+from quorate.metadata.requests import FeatureDescription
 from quorate.raft import messages as m
 from quorate.raft.errors import ErrorCode, MisuseError, ViolationError
-from quorate.raft.types import Endpoint, ReplicaKey, Voter, VoterSet
+from quorate.raft.types import Endpoint, ReplicaKey, VersionRange, Voter, VoterSet
 from quorate.rpc.client.transport import FetchStream, PeerTransport
 from quorate.rpc.errors import TransportError, TransportKind
 from quorate.rpc.wire.values import ChecksumLogRequest
@@ -41,6 +43,7 @@ class Peer:
     def __init__(self, answer: Answer, *, serves_voters: bool = True) -> None:
         self.answer = answer
         self.serves_voters = serves_voters
+        self.features: tuple[FeatureDescription, ...] = ()
         self.open_count = 0
         self.clients: set[str] = set()
         self.writers: list[asyncio.StreamWriter] = []
@@ -53,7 +56,7 @@ class Peer:
             call = s.read_call(frame)
             self.clients.add(call.client_id)
             if call.api_key == s.API_VERSIONS:
-                body = api_versions(call, serves_voters=self.serves_voters)
+                body = api_versions(call, self.features, serves_voters=self.serves_voters)
             else:
                 self.received.set()
                 body = self.answer(call)
@@ -255,6 +258,23 @@ async def test_what_kafkas_protocol_lacks_is_not_sent() -> None:
                 nobody(), ChecksumLogRequest(CLUSTER, ONE, key, 0, 1), SOON_MS
             )
         assert error.value.kind is TransportKind.NOT_SERVED
-        probe = await transport.call(nobody(), m.ApiVersionsRequest(CLUSTER), SOON_MS)
-        assert probe.error is ErrorCode.UNSUPPORTED_VERSION
         assert LEADER.id != key.id
+
+
+async def test_a_probe_finds_the_levels_that_a_peer_supports_and_no_name() -> None:
+    async with peer() as (node, endpoint), peers() as transport:
+        levels = VersionRange(0, 1)
+        for features, found in (((), VersionRange(0, 0)), (((KRAFT_VERSION, levels),), levels)):
+            node.features = tuple(FeatureDescription(*each, 1) for each in features)
+            probe = await transport.call(endpoint, m.ApiVersionsRequest(CLUSTER), SOON_MS)
+            assert probe == m.ApiVersionsResponse(ErrorCode.NONE, None, found)
+        with pytest.raises(TransportError) as error:
+            await transport.call(nobody(), m.ApiVersionsRequest(CLUSTER), SOON_MS)
+        assert error.value.kind is TransportKind.REFUSED
+
+
+async def test_a_probe_of_a_listener_for_brokers_fails() -> None:
+    async with peer(serves_voters=False) as (_, endpoint), peers() as transport:
+        with pytest.raises(TransportError) as error:
+            await transport.call(endpoint, m.ApiVersionsRequest(CLUSTER), SOON_MS)
+        assert error.value.kind is TransportKind.NOT_SERVED

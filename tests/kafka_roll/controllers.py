@@ -109,6 +109,10 @@ class MixedControllers(Controllers):
         """What Kafka's tool prints of the quorum."""
         return self._tool("MetadataQuorumCommand", "describe", *arguments)
 
+    def features(self) -> str:
+        """What Kafka's tool prints of the features."""
+        return self._tool("FeatureCommand", "describe")
+
     def _tool(self, name: str, *arguments: str) -> str:
         where = ("--bootstrap-controller", self.addresses)
         done = subprocess.run(

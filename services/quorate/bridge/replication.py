@@ -42,12 +42,14 @@ from quorate.raft.messages import (
     FetchSnapshotRequest,
     FetchSnapshotResponse,
 )
+from quorate.raft.roles import Leader
 from quorate.raft.types import ZERO_UUID, Endpoint, OffsetAndEpoch, ReplicaKey
 from quorate.runtime.driver import Bytes, RaftDriver
 
 TOPIC_ID = f"{'A' * 21}Q"
 BYTES_MAX = 8 * 1024 * 1024
 NO_NODE = -1
+UNKNOWN_HIGH_WATERMARK = -1
 NO_HIGH_WATERMARK = 2**63 - 1
 """Of a Fetch whose sender does not tell what it knows."""
 
@@ -118,10 +120,23 @@ class Replication:
             return respond(call, ErrorCode.POLICY_VIOLATION)
         if response.error is ErrorCode.NONE:
             connection.last_sent = response.high_watermark
+            response = replace(response, high_watermark=self._established(response))
             connection.told = request.replica, request.epoch, response.read_round
             if not self._is_quorate(call):
                 connection.replica = request.replica
         return self._fetched(call, topic.topic_id, response, data)
+
+    def _established(self, response: FetchResponse) -> int:
+        """The high watermark of a response, -1 until it passes the beginning of the leader's epoch.
+
+        A new leader may know a lower one than a follower. Kafka's replicas exit when a leader's
+        high watermark is lower than theirs, but skip an unknown one. Source: KIP-595, "Fetch".
+        """
+        leader = self._raft.node.core.role
+        if not isinstance(leader, Leader) or leader.epoch != response.leader.epoch:
+            return UNKNOWN_HIGH_WATERMARK
+        is_established = response.high_watermark > leader.epoch_start_offset
+        return response.high_watermark if is_established else UNKNOWN_HIGH_WATERMARK
 
     def _fetched(
         self, call: s.Call, topic_id: Any, found: FetchResponse, data: Sequence[Bytes]

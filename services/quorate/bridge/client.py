@@ -84,12 +84,16 @@ class KafkaClient:
         return await self._call(api_key, version, **fields)
 
     async def _call(self, api_key: int, version: int, **fields: Any) -> Any:
-        correlation_id = next(self._correlation)
         body = s.make(s.request_type(api_key, version), **fields)
+        return await self.ask_encoded(api_key, version, s.write(body))
+
+    async def ask_encoded(self, api_key: int, version: int, body: bytes) -> Any:
+        """The response to a request whose body is encoded already. Raises KafkaClientError."""
+        correlation_id = next(self._correlation)
         header = s.write_header(api_key, version, correlation_id, CLIENT_ID)
         try:
             async with asyncio.timeout(self._timeout_s):
-                write_frame(self._writer, header + s.write(body))
+                write_frame(self._writer, header + body)
                 await self._writer.drain()
                 frame = await read_frame(self._reader, self._timeout_s)
             if frame is None:

@@ -195,7 +195,8 @@ def _update(module: Any, request: m.UpdateVoterRequest) -> dict[str, Any]:
     }
 
 
-def _add(module: Any, request: m.AddVoterRequest) -> dict[str, Any]:
+def add_fields(module: Any, request: m.AddVoterRequest) -> dict[str, Any]:
+    """The fields of AddRaftVoter without the cluster id."""
     return {
         "timeout": s.milliseconds(request.timeout_ms),
         "voter_id": request.voter.id,
@@ -205,7 +206,8 @@ def _add(module: Any, request: m.AddVoterRequest) -> dict[str, Any]:
     }
 
 
-def _remove(_module: Any, request: m.RemoveVoterRequest) -> dict[str, Any]:
+def remove_fields(_module: Any, request: m.RemoveVoterRequest) -> dict[str, Any]:
+    """The fields of RemoveRaftVoter without the cluster id."""
     return {"voter_id": request.voter.id, "voter_directory_id": _directory(request.voter)}
 
 
@@ -216,8 +218,8 @@ _FIELDS: Final[dict[type, Callable[[Any, Any], dict[str, Any]]]] = {
     m.FetchRequest: _fetch,
     m.FetchSnapshotRequest: _fetch_snapshot,
     m.UpdateVoterRequest: _update,
-    m.AddVoterRequest: _add,
-    m.RemoveVoterRequest: _remove,
+    m.AddVoterRequest: add_fields,
+    m.RemoveVoterRequest: remove_fields,
 }
 
 
@@ -245,7 +247,7 @@ class ResponseReader:
         """The value of the response to a request. Raises ViolationError."""
         match request:
             case m.AddVoterRequest() | m.RemoveVoterRequest():
-                return _changed(body)
+                return voters_changed(body)
             case m.UpdateVoterRequest():
                 return self._updated(body)
             case m.FetchRequest():
@@ -346,7 +348,8 @@ _ANSWERS: Final[dict[type, Any]] = {
 }
 
 
-def _changed(body: Any) -> m.AdminResponse:
+def voters_changed(body: Any) -> m.AdminResponse:
+    """The response to AddRaftVoter or RemoveRaftVoter. It names no leader."""
     error = error_of(body.error_code)
     if error is ErrorCode.NOT_CONTROLLER:
         error = ErrorCode.NOT_LEADER_OR_FOLLOWER

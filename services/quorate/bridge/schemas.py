@@ -224,6 +224,13 @@ def read_principal(data: bytes) -> tuple[str, bool]:
     return f"{found.type_}:{found.name}", found.token_authenticated
 
 
+def write_principal(principal: str, *, used_token: bool = False) -> bytes:
+    """Encode a principal such as `User:name` for an envelope."""
+    kind, _, name = principal.partition(":")
+    found = principal_type()(type_=kind, name=name, token_authenticated=used_token)
+    return b"\0\0" + write(found)
+
+
 def write_response(correlation_id: int, body: Any) -> bytes:
     """Encode a response with its header."""
     return write(body.__header_schema__(correlation_id=correlation_id), body)

@@ -20,7 +20,12 @@ from pathlib import Path
 
 from quorate.controller.bootstrap import BootstrapError, read_bootstrap
 from quorate.controller.config import ControllerConfig
-from quorate.controller.kafka.listener import KafkaListener, listener_samples, peers_factory
+from quorate.controller.kafka.listener import (
+    KafkaListener,
+    listener_samples,
+    node_service,
+    peers_factory,
+)
 from quorate.controller.registration import Registration
 from quorate.controller.security import node_authorizer, server_limits
 from quorate.controller.unformatted import UnformattedNode
@@ -192,13 +197,11 @@ class Controller:
         refuses = refuses_nothing if extension is None else extension.refuses
         listener = None if config.kafka.name is None else KafkaListener(shared, refuses)
         await self._listen(
-            NodeService(
-                driver,
+            node_service(
+                shared,
                 batch_bytes_max=BATCH_BYTES_MAX,
                 is_ready=lambda: node.is_attached,
-                metadata=metadata,
                 refuses=refuses,
-                kafka_listener=config.kafka.name,
             )
         )
         LOGGER.info("directory %s, cluster %s", meta.directory_id, meta.cluster_id)

@@ -33,7 +33,7 @@ from quorate.metadata.requests import (
 )
 from quorate.process.extension import NodeComponents
 from quorate.raft.errors import ErrorCode
-from quorate.raft.types import SUPPORTED_KRAFT_VERSION
+from quorate.raft.types import SUPPORTED_KRAFT_VERSION, Endpoint
 from quorate.rpc.errors import RpcError
 from quorate.rpc.metadata_client import MetadataClient
 from quorate.runtime.tasks import supervise
@@ -115,13 +115,12 @@ class Registration:
             if isinstance(answer.response, RegisterControllerResponse):
                 return answer.response
             return RegisterControllerResponse(error=answer.error, message=answer.message)
-        endpoints = [
-            *config.bootstrap_endpoints,
-            *self._components.driver.node.current_leader.endpoints,
-        ]
+        leaders = self._components.driver.node.current_leader.endpoints
         first = config.listeners[0].name
-        addresses = dict.fromkeys(f"{e.host}:{e.port}" for e in endpoints if e.name == first)
-        if not addresses:
+        addresses = dict.fromkeys(
+            f"{e.host}:{e.port}" for e in (*config.bootstrap_endpoints, *leaders) if e.name == first
+        )
+        if not addresses or self._speaks_kafka_only(leaders):
             return await self._ask_over_kafka()
         tls = self._components.tls if config.is_encrypted(first) else None
         async with MetadataClient(
@@ -130,6 +129,14 @@ class Registration:
             response = await client.ask(self.request())
         assert isinstance(response, RegisterControllerResponse), type(response)
         return response
+
+    def _speaks_kafka_only(self, endpoints: tuple[Endpoint, ...]) -> bool:
+        """Whether a leader with these endpoints has none for gRPC, as far as is known."""
+        config, voters = self._components.config, self._components.driver.node.voters
+        if not endpoints or not config.kafka.serves_voters:
+            return False
+        found = {config.grpc_endpoint(each, voters).name for each in endpoints}
+        return found == {config.kafka.name}
 
     async def _ask_over_kafka(self) -> RegisterControllerResponse:
         """Register with a leader that has no gRPC listener."""

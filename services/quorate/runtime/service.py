@@ -37,6 +37,7 @@ from quorate.raft.messages import (
     AddVoterRequest,
     AdminRequest,
     AdminResponse,
+    CurrentLeader,
     FetchRequest,
     FetchResponse,
     FetchSnapshotRequest,
@@ -129,6 +130,11 @@ class NodeService:
         self._kafka_listener = kafka_listener
         self._checksums = LogChecksums(driver)
 
+    @property
+    def current_leader(self) -> CurrentLeader:
+        """The leader that responses to clients name."""
+        return self._driver.node.current_leader
+
     # --- the protocol -----------------------------------------------------------------------------
 
     async def handle(self, request: Any) -> Any:
@@ -140,7 +146,7 @@ class NodeService:
             case UpdateFeaturesRequest():
                 return await self._update_features(request)
             case AddVoterRequest() if self._must_stay_out(request):
-                leader = self._driver.node.current_leader
+                leader = self.current_leader
                 return AdminResponse(ErrorCode.INVALID_REQUEST, leader, NO_KAFKA_NODES)
         return await self._ask(request)
 
@@ -186,7 +192,7 @@ class NodeService:
         """The metadata controller's response; NOT_CONTROLLER if it is not active on this node."""
         refused = self._refuses(request)
         if refused or self._metadata is None:
-            leader = self._driver.node.current_leader
+            leader = self.current_leader
             return MetadataAnswer(ErrorCode.NOT_CONTROLLER, leader, message=refused)
         return await self._metadata.handle(request, timeout_ms)
 
@@ -205,7 +211,7 @@ class NodeService:
     async def _append(
         self, records: Sequence[OpaqueRecord], timeout_ms: int, span: Span | None = None
     ) -> AppendOutcome:
-        leader = self._driver.node.current_leader
+        leader = self.current_leader
         refusal = self._refuse_append(records)
         if refusal is not None:
             return AppendOutcome(refusal[0], leader, message=refusal[1])
@@ -217,14 +223,14 @@ class NodeService:
             if code is ErrorCode.NOT_CONTROLLER:
                 # With a message, the records were appended before leadership was lost.
                 code = ErrorCode.REQUEST_TIMED_OUT if text else ErrorCode.NOT_LEADER_OR_FOLLOWER
-            return AppendOutcome(code, self._driver.node.current_leader, base, text)
+            return AppendOutcome(code, self.current_leader, base, text)
         batch = build_data_batch(records, time.time_ns() // 1_000_000)
         try:
             ended = await self._append_of_application(len(records), batch, timeout_ms, span)
         except RefusedError as refused:
-            leader = self._driver.node.current_leader
+            leader = self.current_leader
             return AppendOutcome(refused.error, leader, message=refused.message)
-        leader = self._driver.node.current_leader
+        leader = self.current_leader
         if isinstance(ended, ErrorCode):
             return AppendOutcome(ended, leader)
         base, outcome = ended
@@ -275,8 +281,7 @@ class NodeService:
         node, log = self._driver.node, self._driver.log
         end = node.high_watermark
         if request.linearizable:
-            index, _ = await self._driver.ask(ReadIndexRequest("", request.timeout_ms))
-            assert isinstance(index, ReadIndexResponse), type(index)
+            index = await self._read_index(request.timeout_ms)
             if index.error is not ErrorCode.NONE:
                 yield ReadChunk(index.error, index.leader, last=True, message=index.message)
                 return
@@ -287,7 +292,7 @@ class NodeService:
                 async for snapshot, chunk, count in chunks:
                     yield ReadChunk(
                         ErrorCode.NONE,
-                        node.current_leader,
+                        self.current_leader,
                         node.high_watermark,
                         end,
                         log.start_offset,
@@ -299,23 +304,29 @@ class NodeService:
                         break
         except (OffsetOutOfRangeError, SnapshotNotFoundError) as error:
             code = ErrorCode.OFFSET_OUT_OF_RANGE
-            yield ReadChunk(code, node.current_leader, last=True, message=str(error))
+            yield ReadChunk(code, self.current_leader, last=True, message=str(error))
             return
         except (LogError, RecordsError, OSError) as error:
             is_damage = not isinstance(error, LogFailedError | OSError)
             code = ErrorCode.CORRUPT_MESSAGE if is_damage else ErrorCode.KAFKA_STORAGE_ERROR
             text = f"records from offset {request.from_offset} on cannot be read: {error}"
             LOGGER.error("%s: %s", log.partition, text)
-            yield ReadChunk(code, node.current_leader, last=True, message=text)
+            yield ReadChunk(code, self.current_leader, last=True, message=text)
             return
         yield ReadChunk(
             ErrorCode.NONE,
-            node.current_leader,
+            self.current_leader,
             node.high_watermark,
             end,
             log.start_offset,
             last=True,
         )
+
+    async def _read_index(self, timeout_ms: int) -> ReadIndexResponse:
+        """An offset up to which a read is linearizable, or why there is none."""
+        index, _ = await self._driver.ask(ReadIndexRequest("", timeout_ms))
+        assert isinstance(index, ReadIndexResponse), type(index)
+        return index
 
     async def _chunks(
         self, request: ReadRequest, end: int, before: Callable[[], Awaitable[None]]
@@ -365,7 +376,7 @@ class NodeService:
             features += [Feature(f.name, f.supported, f.finalized_level) for f in described]
             features.sort(key=lambda feature: feature.name)
         return DescribeFeaturesResponse(
-            ErrorCode.NONE, node.current_leader, tuple(features), node.high_watermark
+            ErrorCode.NONE, self.current_leader, tuple(features), node.high_watermark
         )
 
     async def _update_features(self, request: UpdateFeaturesRequest) -> AdminResponse:
@@ -375,7 +386,7 @@ class NodeService:
         is_upgrade = request.upgrade_type is UpgradeType.UPGRADE
         if node.is_leader and not is_upgrade and request.level >= node.kraft_version:
             text = f"{KRAFT_VERSION} is {node.kraft_version}: {request.level} is not a downgrade"
-            return AdminResponse(ErrorCode.INVALID_UPDATE_VERSION, node.current_leader, text)
+            return AdminResponse(ErrorCode.INVALID_UPDATE_VERSION, self.current_leader, text)
         response = await self._ask(
             UpdateKRaftVersionRequest(
                 request.cluster_id, request.level, request.validate_only, request.timeout_ms
@@ -406,7 +417,7 @@ class NodeService:
             local.directory_id,
             node.role.value,
             node.epoch,
-            node.current_leader.id,
+            self.current_leader.id,
             node.high_watermark,
             log.end_offset,
             log.start_offset,

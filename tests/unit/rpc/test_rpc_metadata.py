@@ -26,7 +26,7 @@ from quorate.rpc.wire.convert_metadata import (
 )
 from quorate.v1 import metadata_pb2
 
-from tests.unit.rpc.rpc_support import Node, address_of, endpoint_of, serving
+from tests.unit.rpc.rpc_support import KEY, Node, address_of, endpoint_of, serving
 
 LEADER = CurrentLeader(5, 2, (Endpoint("CONTROLLER", "127.0.0.1", 9093),))
 
@@ -165,6 +165,47 @@ async def test_the_client_follows_the_leader() -> None:
     assert len(follower.requests) == 1
     assert leader.requests[1][0] == REQUEST
     assert leader.requests[1][1] <= 3_000
+
+
+class ForCaller:
+    """Answers in a caller's name."""
+
+    def __init__(self, node: Forwarding, peer: str) -> None:
+        self.node = node
+        self.peer = peer
+
+    async def handle(self, request: Any) -> Any:
+        self.node.peers.append(self.peer)
+        return await self.node.handle(request)
+
+    async def metadata(self, request: Any, timeout_ms: int) -> MetadataAnswer:
+        self.node.peers.append(self.peer)
+        return await self.node.metadata(request, timeout_ms)
+
+
+class Forwarding(Controller):
+    """A node that is led by another one, and answers for it. peers: the callers."""
+
+    def __init__(self, *answers: MetadataAnswer | Exception) -> None:
+        super().__init__(*answers)
+        self.peers: list[str] = []
+
+    def for_call(self, context: Any) -> ForCaller:
+        return ForCaller(self, context.peer())
+
+
+async def test_a_node_that_forwards_knows_the_caller_and_keeps_the_client() -> None:
+    """Its responses name a leader without endpoints, which the client does not look for."""
+    named = CurrentLeader(5, 2)
+    node = Forwarding(
+        dataclasses.replace(DONE, leader=named), dataclasses.replace(DONE, leader=named)
+    )
+    async with serving(node) as server, MetadataClient([address_of(server)]) as client:
+        for _ in range(2):
+            assert await client.ask(REQUEST) == DONE.response
+        async with client.quorum_client() as quorum:
+            await quorum.add_voter(KEY, [endpoint_of(server)])
+    assert [peer.rpartition(":")[0] for peer in node.peers] == ["ipv4:127.0.0.1"] * 3
 
 
 async def test_leadership_lost_during_a_request_is_reported_in_its_response() -> None:

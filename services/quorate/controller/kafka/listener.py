@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from quorate.bridge.bridge import Bridge, BridgeSettings
+from quorate.bridge.leader_requests import LeaderRequests
+from quorate.bridge.leader_service import KafkaLedService
 from quorate.bridge.peer import KafkaPeers
 from quorate.bridge.sasl_config import OAUTHBEARER, PLAIN
 from quorate.controller.config import ControllerConfig
@@ -26,6 +28,7 @@ from quorate.raft.errors import ErrorCode
 from quorate.raft.types import VoterSet
 from quorate.rpc.client.transport import Peers
 from quorate.rpc.wire.convert_metadata import MetadataAnswer
+from quorate.runtime.service import NodeService
 from quorate.runtime.tasks import supervise
 from quorate.telemetry.samples import Sample
 
@@ -79,6 +82,26 @@ def peers_factory(config: ControllerConfig) -> PeersFactory | None:
         return KafkaPeers(grpc, listener=name, tls=tls, voters=voters)
 
     return make
+
+
+def node_service(components: NodeComponents[ControllerConfig], **named: Any) -> NodeService:
+    """The handler of gRPC requests. It forwards what only a leader answers that speaks Kafka's
+    protocol only, if controllers talk to each other over it.
+    """
+    config = components.config
+    listener = config.kafka.name
+    named |= {"metadata": components.metadata, "kafka_listener": listener}
+    if listener is None or not config.kafka.serves_voters:
+        return NodeService(components.driver, **named)
+    forwarding = LeaderRequests(
+        components.driver,
+        components.loader,
+        listener=listener,
+        tls=None if config.kafka_tls is None else config.kafka_tls.mutual,
+        resolve=config.grpc_endpoint,
+    )
+    mapping = config.security.principal_mapping
+    return KafkaLedService(components.driver, forwarding=forwarding, mapping=mapping, **named)
 
 
 def listener_samples(listener: KafkaListener | None) -> Iterator[Sample]:

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
+import grpc.aio
+
 from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import (
     CurrentLeader,
@@ -81,6 +83,27 @@ class RaftHandler(NodeHandler, Protocol):
 
         before: awaited before records are read for the next chunk.
         """
+        ...
+
+
+class CallHandler(Protocol):
+    """What depends on the caller, for one call."""
+
+    async def handle(self, request: Any) -> Any:
+        """See `RaftHandler.handle`."""
+        ...
+
+    async def metadata(self, request: Any, timeout_ms: int) -> MetadataAnswer:
+        """See `MetadataHandler.metadata`."""
+        ...
+
+
+@runtime_checkable
+class CallingHandler(Protocol):
+    """A node that may pass requests on to another one, in the name of their callers."""
+
+    def for_call(self, context: grpc.aio.ServicerContext[Any, Any]) -> CallHandler:
+        """The handler of one call, whose request is authorized already."""
         ...
 
 

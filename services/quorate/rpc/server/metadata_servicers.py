@@ -14,7 +14,7 @@ from typing import Any
 from google.protobuf.message import DecodeError, Message
 
 from quorate.rpc.server.authorizer import Context, Denial, answer_authorized
-from quorate.rpc.server.handler import MetadataHandler
+from quorate.rpc.server.handler import CallHandler, MetadataHandler
 from quorate.rpc.server.intake import read_request, write_answer
 from quorate.rpc.server.servicers import Behavior, HandlerRef, failure
 from quorate.rpc.wire.codecs import NO_LEADER
@@ -38,7 +38,11 @@ def _serve(handler_ref: HandlerRef, method: Method) -> Behavior:
 
 
 async def _answer(
-    handler_ref: HandlerRef, method: Method, handler: MetadataHandler, data: bytes, context: Context
+    handler_ref: HandlerRef,
+    method: Method,
+    handler: MetadataHandler | CallHandler,
+    data: bytes,
+    context: Context,
 ) -> Message:
     try:
         answer = await _handled(handler_ref, method, handler, data, context)
@@ -58,7 +62,11 @@ def _parts(response: Any) -> int:
 
 
 async def _handled(
-    handler_ref: HandlerRef, method: Method, handler: MetadataHandler, data: bytes, context: Context
+    handler_ref: HandlerRef,
+    method: Method,
+    handler: MetadataHandler | CallHandler,
+    data: bytes,
+    context: Context,
 ) -> MetadataAnswer:
     request_context = handler_ref.request_context(context)
     if request_context is None:

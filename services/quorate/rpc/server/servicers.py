@@ -44,7 +44,13 @@ from quorate.rpc.client.channels import EOF
 from quorate.rpc.server.append_handler import AppendHandler
 from quorate.rpc.server.arrivals import Arrivals
 from quorate.rpc.server.authorizer import CallAuthorizer, Context, Denial, RequestContext
-from quorate.rpc.server.handler import MetadataHandler, NodeHandler, RaftHandler
+from quorate.rpc.server.handler import (
+    CallHandler,
+    CallingHandler,
+    MetadataHandler,
+    NodeHandler,
+    RaftHandler,
+)
 from quorate.rpc.server.intake import read_request
 from quorate.rpc.server.records_answer import encode_with_records
 from quorate.rpc.server.request_validation import RejectionLog
@@ -96,6 +102,7 @@ class HandlerRef:
         # Checked once: isinstance with a protocol inspects each method, too slow for every call.
         self._raft = handler if isinstance(handler, RaftHandler) else None
         self._metadata = handler if isinstance(handler, MetadataHandler) else None
+        self._calling = handler if isinstance(handler, CallingHandler) else None
 
     def request_context(self, context: Context) -> RequestContext | None:
         """The caller and its authorizer; None without an authorizer."""
@@ -122,13 +129,17 @@ class HandlerRef:
         """The running node's handler; valid after `enter`."""
         return cast(RaftHandler, self._raft)
 
-    async def metadata(self, context: Context, data: bytes) -> MetadataHandler:
+    def raft_for(self, context: Context) -> RaftHandler | CallHandler:
+        """The running node's handler of this call; valid after `enter`."""
+        return self.raft if self._calling is None else self._calling.for_call(context)
+
+    async def metadata(self, context: Context, data: bytes) -> MetadataHandler | CallHandler:
         """The metadata handler, after the call's turn; ends the call if there is none."""
         self.arrivals.add(context.peer(), len(data))
         await self.request_throttle.wait(context)
         if self._metadata is None:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, NO_METADATA)
-        return self._metadata
+        return self._metadata if self._calling is None else self._calling.for_call(context)
 
 
 def failure(method: RpcMethod, context: Context, error: Exception) -> tuple[ErrorCode, str]:
@@ -210,28 +221,28 @@ class Servicer:
             "Fetch": self._fetch_alone,
             "FetchStream": self._stream_fetches,
             "FetchSnapshot": self._fetch_snapshot,
-            "Format": self._unary(CODECS["Format"], lambda: handler_ref.handler.format),
+            "Format": self._unary(CODECS["Format"], lambda _: handler_ref.handler.format),
             "NodeStatus": self._node_status,
             "Append": self._append,
             "AppendStream": self._stream_appends,
             "Read": self._read,
         }
         handled = {
-            name: self._unary(codec, lambda: handler_ref.raft.handle)
+            name: self._unary(codec, lambda context: handler_ref.raft_for(context).handle)
             for name, codec in CODECS.items()
             if name not in special
         }
         self.behaviors: Mapping[str, Behavior] = handled | special
         """By method name. Each takes the request's bytes; those of client streams read the call."""
 
-    def _unary(self, codec: Codec, handle: Callable[[], Handle]) -> Behavior:
-        """A unary method. handle: returns the handler's method, after `HandlerRef.enter`."""
+    def _unary(self, codec: Codec, handle: Callable[[Context], Handle]) -> Behavior:
+        """A unary method. handle: returns the call's handler, after `HandlerRef.enter`."""
         method, request_throttle = codec.method, self._handler_ref.request_throttle
 
         async def serve(data: bytes, context: Context) -> Message:
             await self._handler_ref.enter(method, context, data)
             answer = await _answer(
-                codec, data, context, self._handler_ref.request_context(context), handle()
+                codec, data, context, self._handler_ref.request_context(context), handle(context)
             )
             if method.takes_turn:
                 request_throttle.charge(context, answer.ByteSize(), asked_bytes=len(data))

@@ -2,7 +2,8 @@
 
 `describe --status` and `describe --replication` use the names, order and spacing of Kafka 4.
 Additions: CommittedVoters while they differ from the current voters (KIP-853, "describe --status"),
-and one node's view while there is no leader, which Kafka's tool cannot show.
+one node's view while there is no leader, which Kafka's tool cannot show, and in the last column of
+`describe --replication` the software of each replica, while not all run the same.
 
 Rules: a lag is the distance from the leader's log end offset; -1 means "unknown". A leader that is
 removing itself, before that change is committed, is among the observers.
@@ -10,13 +11,16 @@ removing itself, before that change is committed, is among the observers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
 
 from quorate.cli.output import kafka_table, printable
 from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import DescribeQuorumResponse, ReplicaStatus
 from quorate.raft.types import NO_NODE, ZERO_UUID, Endpoint, ReplicaKey, VoterSet
+from quorate.rpc.software import UNKNOWN, Software
 
 HEADER = (
     "NodeId",
@@ -27,7 +31,8 @@ HEADER = (
     "LastCaughtUpTimestamp",
     "Status",
 )
-
+SOFTWARE = "Implementation"
+NONE_KNOWN: Final[Mapping[int, Software]] = MappingProxyType({})
 
 SILENT_AFTER_MS = 2_000
 """Kafka's default of controller.quorum.fetch.timeout.ms; a running voter fetches more often."""
@@ -108,10 +113,23 @@ def status_json(cluster_id: str, description: DescribeQuorumResponse) -> dict[st
     }
 
 
-def replication_text(description: DescribeQuorumResponse, now_ms: int | None = None) -> str:
-    """Format the output of `describe --replication`; with `now_ms`, ages instead of timestamps."""
+def replication_text(
+    description: DescribeQuorumResponse,
+    now_ms: int | None = None,
+    software: Mapping[int, Software] = NONE_KNOWN,
+) -> str:
+    """Format the output of `describe --replication`; with `now_ms`, ages instead of timestamps.
+
+    software: of each replica, by its id. If all that are known run the same, the columns are those
+    of Kafka's tool.
+    """
+    is_mixed = len({each for each in software.values() if each != UNKNOWN}) > 1
+
+    def more(row: Row) -> tuple[str, ...]:
+        return (str(software.get(row.status.replica.id, UNKNOWN)),) if is_mixed else ()
+
     return kafka_table(
-        HEADER,
+        (*HEADER, SOFTWARE) if is_mixed else HEADER,
         [
             (
                 str(row.status.replica.id),
@@ -121,14 +139,17 @@ def replication_text(description: DescribeQuorumResponse, now_ms: int | None = N
                 _time(row.status.last_fetch_ms, now_ms),
                 _time(row.status.last_caught_up_ms, now_ms),
                 row.role,
+                *more(row),
             )
             for row in replication_rows(description)
         ],
     )
 
 
-def replication_json(description: DescribeQuorumResponse) -> list[dict[str, object]]:
-    """Return the JSON form of `describe --replication`."""
+def replication_json(
+    description: DescribeQuorumResponse, software: Mapping[int, Software] = NONE_KNOWN
+) -> list[dict[str, object]]:
+    """Return the JSON form of `describe --replication`. Unknown software is null."""
     return [
         {
             "nodeId": row.status.replica.id,
@@ -138,8 +159,11 @@ def replication_json(description: DescribeQuorumResponse) -> list[dict[str, obje
             "lastFetchTimestamp": row.status.last_fetch_ms,
             "lastCaughtUpTimestamp": row.status.last_caught_up_ms,
             "status": row.role,
+            "implementation": known.implementation or None,
+            "version": known.version or None,
         }
         for row in replication_rows(description)
+        for known in (software.get(row.status.replica.id, UNKNOWN),)
     ]
 
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from quorate.raft.messages import DescribeQuorumResponse
     from quorate.raft.types import Endpoint, ReplicaKey
     from quorate.rpc.client.quorum_client import QuorumClient
+    from quorate.rpc.software import Software
     from quorate.rpc.wire.values import QuorumDescription
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -100,17 +101,17 @@ def describe(
         raise UsageError("The option --human-readable is only supported along with --replication")
     from quorate.cli import describe as text
 
-    description = _describe(context)
+    description, software = _describe_with_software(context, ask=replication)
     cluster_id, response = description.cluster_id, description.response
     if as_json and status:
         print_json(text.status_json(cluster_id, response) | {"answeredBy": description.answered_by})
     elif as_json:
-        print_json(text.replication_json(response))
+        print_json(text.replication_json(response, software))
     elif status:
         print(text.status_text(cluster_id, response))
     else:
         now_ms = int(time.time() * 1000) if human_readable else None
-        print(text.replication_text(response, now_ms))
+        print(text.replication_text(response, now_ms, software))
     if not description.is_leaders_view:
         raise CommandError(
             f"{_no_leader(description)} (the output above is the view of {description.answered_by})"
@@ -119,6 +120,19 @@ def describe(
 
 def _describe(context: typer.Context) -> QuorumDescription:
     return run(context, lambda client: client.describe_quorum(), READ_TIMEOUT_S, reach_first=False)
+
+
+def _describe_with_software(
+    context: typer.Context, *, ask: bool
+) -> tuple[QuorumDescription, dict[int, Software]]:
+    """Describe the quorum and, if `ask`, the software of each replica by its id."""
+    from quorate.cli.software import find_software
+
+    async def both(client: QuorumClient) -> tuple[QuorumDescription, dict[int, Software]]:
+        description = await client.describe_quorum()
+        return description, await find_software(client, description) if ask else {}
+
+    return run(context, both, READ_TIMEOUT_S, reach_first=False)
 
 
 def _leaders_view(context: typer.Context) -> DescribeQuorumResponse:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from quorate.metadata.requests import (
     BrokerDescription,
+    ControllerDescription,
     DescribeClusterResponse,
     DescribeTopics,
     DescribeTopicsResponse,
@@ -85,6 +86,7 @@ class IsrSummary:
     def __init__(self) -> None:
         self.health: IsrHealth | None = None
         self.brokers: tuple[BrokerDescription, ...] = ()
+        self.controllers: tuple[ControllerDescription, ...] = ()
         self.topics = 0
         self.partitions = 0
         self.error = ""
@@ -108,6 +110,7 @@ class IsrSummary:
         self.error = snapshot.error
         if snapshot.cluster is not None:
             self.brokers = snapshot.cluster.brokers
+            self.controllers = snapshot.cluster.controllers
             self.topics = snapshot.cluster.topic_count
             self.partitions = snapshot.cluster.partition_count
         if snapshot.page is None:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from quorate.metadata.requests import ControllerDescription
 from quorate.raft.messages import DescribeQuorumResponse, ReplicaStatus
 from quorate.raft.types import Endpoint, ReplicaKey, Voter, VoterSet
+from quorate.rpc.software import UNKNOWN, Software, software_of
 from quorate.rpc.wire.limits import format_address
 from quorate.rpc.wire.values import NodeStatus
 
@@ -41,7 +43,8 @@ class QuorumSnapshot:
 
     view: the leader's response, or that of another node (is_leaders_view False), or None if no node
     answered. nodes: the status of each controller that answered, by address. silent: why the
-    others did not answer, by address. confirm_ms: the duration of a linearizable read.
+    others did not answer, by address. confirm_ms: the duration of a linearizable read. controllers:
+    those that have registered, as far as known.
     """
 
     at_ms: int
@@ -50,11 +53,14 @@ class QuorumSnapshot:
     nodes: Mapping[str, NodeStatus] = field(default_factory=dict)
     silent: Mapping[str, str] = field(default_factory=dict)
     confirm_ms: float | None = None
+    controllers: tuple[ControllerDescription, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaRow:
-    """One row of the table. lag: in records. Unknown numbers are None."""
+    """One row of the table. lag: in records. software: what the replica runs. Unknown numbers are
+    None.
+    """
 
     key: ReplicaKey
     role: str
@@ -64,6 +70,7 @@ class ReplicaRow:
     late_ms: int | None
     fetched_ago_ms: int | None
     is_healthy: bool
+    software: Software = UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +184,8 @@ def _rows(snapshot: QuorumSnapshot, view: DescribeQuorumResponse) -> list[Replic
             leader_end = status.log_end_offset
     rows = [_row(snapshot, view, status, leader_end, is_voter=True) for status in view.voters]
     rows += [_row(snapshot, view, status, leader_end, is_voter=False) for status in view.observers]
-    return rows
+    software = software_of(view, snapshot.nodes.values(), snapshot.controllers)
+    return [replace(row, software=software[row.key.id]) for row in rows]
 
 
 def _row(

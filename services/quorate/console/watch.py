@@ -13,6 +13,7 @@ from quorate.raft.errors import MisuseError
 from quorate.raft.types import Endpoint, ReplicaKey
 from quorate.rpc.client.quorum_client import ClientError, QuorumClient, UnreachableError
 from quorate.rpc.metadata_client import MetadataClient
+from quorate.rpc.software import grpc_endpoints
 from quorate.rpc.tls import TlsConfig
 from quorate.rpc.wire.values import NodeStatus
 
@@ -83,7 +84,8 @@ class Watch:
         nodes, silent = await self._statuses()
         confirm_ms = await self._confirm() if is_leaders else None
         now_ms = time.time_ns() // 1_000_000
-        return QuorumSnapshot(now_ms, view, is_leaders, nodes, silent, confirm_ms)
+        controllers = self.isr_summary.controllers
+        return QuorumSnapshot(now_ms, view, is_leaders, nodes, silent, confirm_ms, controllers)
 
     async def _look_at_cluster(self) -> None:
         """Fetch the brokers and the next page of partitions; without a leader, record the error."""
@@ -100,7 +102,8 @@ class Watch:
     async def _statuses(self) -> tuple[dict[str, NodeStatus], dict[str, str]]:
         """Return the status of each controller that answers and why others do not, by address."""
         places = set(self._bootstrap)
-        places |= {place_of(voter.endpoints) for voter in self.state.voters} - {""}
+        voters = (voter.endpoints for voter in self.state.voters)
+        places |= {place_of((endpoint,)) for endpoint in grpc_endpoints(voters)}
         nodes: dict[str, NodeStatus] = {}
         silent: dict[str, str] = {}
 

@@ -21,6 +21,7 @@ from quorate.cli.describe import (
 from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import CurrentLeader, DescribeQuorumResponse, ReplicaStatus
 from quorate.raft.types import Endpoint, ReplicaKey, Voter, VoterSet
+from quorate.rpc.software import UNKNOWN, Software
 
 ROOT = Path(__file__).resolve().parents[3]
 SHARED = Path(os.environ.get("QUORATE_SHARED", ROOT.parent / "shared"))
@@ -229,6 +230,24 @@ def test_for_programs() -> None:
         (2, 3, "Follower"),
     ]
     json.dumps([status, rows])
+    software = {1: Software("kafka", "4.3"), 2: UNKNOWN}
+    rows = replication_json(described(), software)
+    known = [(row["implementation"], row["version"]) for row in rows]
+    assert known == [("kafka", "4.3"), (None, None)]
+
+
+def test_software_is_shown_while_not_all_run_the_same() -> None:
+    kafkas, ours = Software("kafka", "4.3"), Software("quorate", "0.2.0")
+    plain = replication_text(described())
+    assert replication_text(described(), None, {1: ours, 2: ours}) == plain
+    assert replication_text(described(), None, {1: ours, 2: UNKNOWN}) == plain, "one is down"
+    for software in ({1: kafkas, 2: ours}, {1: Software("quorate", "0.1.0"), 2: ours}):
+        shown = replication_text(described(), None, software).splitlines()
+        assert [line.split("\t")[:7] for line in shown] == [
+            line.split("\t")[:7] for line in plain.splitlines()
+        ]
+        last = [line.split("\t")[7].strip() for line in shown]
+        assert last == ["Implementation", str(software[1]), "quorate 0.2.0"]
 
 
 def test_an_unknown_directory_is_left_out_as_kafka_does() -> None:

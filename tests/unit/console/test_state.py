@@ -14,9 +14,10 @@ from quorate.console.state import (
     QuorumState,
     place_of,
 )
+from quorate.metadata.requests import ControllerDescription
 from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import CurrentLeader, DescribeQuorumResponse, ReplicaStatus
-from quorate.raft.types import Endpoint, ReplicaKey, Voter, VoterSet
+from quorate.raft.types import Endpoint, ReplicaKey, VersionRange, Voter, VoterSet
 from quorate.rpc.wire.values import NodeStatus
 
 NOW = 1_800_000_000_000
@@ -65,6 +66,29 @@ def leaderless(at_ms: int = NOW, message: str = "") -> QuorumSnapshot:
     )  # fmt: skip
     answers = {"controller-1:9093": NodeStatus(1, True)}
     return QuorumSnapshot(at_ms, view, False, answers, {"controller-2:9093": "Connection refused"})
+
+
+def test_each_replica_has_its_software() -> None:
+    """Controller 1 is Kafka's, 2 does not answer, 3 is Quorate's and has a listener for Kafka."""
+    found = led()
+    assert found.view is not None
+    kafkas = Endpoint("KAFKA", "controller-1", 9093)
+    both = (endpoint(3), Endpoint("KAFKA", "controller-3", 9094))
+    members = VoterSet.of(
+        [Voter(key(1), (kafkas,)), Voter(key(2), (endpoint(2),)), Voter(key(3), both)]
+    )
+    levels = (("metadata.version", VersionRange(7, 27)),)
+    state = QuorumState()
+    state.apply(
+        replace(
+            found,
+            view=replace(found.view, voter_set=members),
+            nodes={"controller-3:9093": NodeStatus(3, True, version="0.2.0")},
+            controllers=(ControllerDescription(1, "A" * 22, (kafkas,), levels),),
+        )
+    )
+    shown = {row.key.id: str(row.software) for row in state.replicas}
+    assert shown == {1: "kafka 4.1", 2: "unknown", 3: "quorate 0.2.0"}
 
 
 def test_three_voters_that_have_caught_up_are_healthy() -> None:

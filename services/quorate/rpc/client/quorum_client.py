@@ -47,6 +47,7 @@ from quorate.rpc.errors import (
     TransportError,
     UnreachableError,
 )
+from quorate.rpc.software import grpc_endpoints
 from quorate.rpc.wire.codecs import CODEC_OF
 from quorate.rpc.wire.limits import format_address, parse_address
 from quorate.rpc.wire.values import (
@@ -139,8 +140,8 @@ class QuorumClient(LeaderClient):
             named: list[Address] = []
             for view in found:
                 named += self._route.learn(view.response.leader)
-                for voter in view.response.voter_set:
-                    self._route.learn_nodes(voter.endpoints[:1])
+                voters = (voter.endpoints for voter in view.response.voter_set)
+                self._route.learn_nodes(grpc_endpoints(voters))
             wanted = [address for address in dict.fromkeys(named) if address not in asked]
         return views
 

@@ -25,9 +25,13 @@ LATE_S = 3.0
 
 
 class MixedQuorum:
-    """Kafka's controllers 1 and 2, and Quorate's 3, which speaks gRPC on another listener."""
+    """Kafka's controllers 1 and 2, and Quorate's 3, which speaks gRPC on another listener.
+
+    tool_options: further ones of Kafka's tools.
+    """
 
     def __init__(self, folder: Path) -> None:
+        self.tool_options: tuple[object, ...] = ()
         grpc, *kafka = free_ports(4)
         self.ports = dict(zip((*KAFKAS, OURS), kafka, strict=True))
         self.addresses = ",".join(f"{HOST}:{self.ports[node]}" for node in KAFKAS)
@@ -72,8 +76,14 @@ class MixedQuorum:
         self.ours.format("--no-initial-controllers")
         self.ours.start()
 
+    def until_joined(self) -> None:
+        """Wait until Kafka leads, and Quorate's controller is a registered voter."""
+        until("Kafka leads", lambda: self.leader() in KAFKAS, START_S)
+        until("Quorate is a voter", lambda: self.is_voter(OURS), START_S)
+        self.ours.wait_said("registered the features that this controller supports", START_S)
+
     def describe(self, *arguments: str) -> str:
-        where = ("--bootstrap-controller", self.addresses)
+        where = ("--bootstrap-controller", self.addresses, *self.tool_options)
         return run_tool("kafka-metadata-quorum", *where, "describe", *arguments)
 
     def leader(self) -> int:
@@ -113,9 +123,7 @@ def quorum(tmp_path: Path) -> Iterator[MixedQuorum]:
     made = MixedQuorum(tmp_path)
     made.format_and_start()
     try:
-        until("Kafka leads", lambda: made.leader() in KAFKAS, START_S)
-        until("Quorate is a voter", lambda: made.is_voter(OURS), START_S)
-        made.ours.wait_said("registered the features that this controller supports", START_S)
+        made.until_joined()
         yield made
     finally:
         made.kill()

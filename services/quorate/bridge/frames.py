@@ -144,6 +144,10 @@ async def read_frame(reader: asyncio.StreamReader, idle_s: float = IDLE_S) -> by
 
 
 def write_frame(writer: asyncio.StreamWriter, data: bytes) -> None:
+    """Write a frame. Raises ConnectionResetError if the connection was closed."""
+    if writer.is_closing():
+        # uvloop raises RuntimeError for a transport that is closed.
+        raise ConnectionResetError("the connection was closed")
     writer.writelines((len(data).to_bytes(4, "big"), data))
 
 

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import logging
 import socket
+import struct
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from quorate.bridge import schemas as s
@@ -135,6 +137,37 @@ async def test_a_throttled_connection_is_read_again_after_its_time() -> None:
     assert time.monotonic() - begun - first_s > 0.2, "the response itself does not wait (KIP-219)"
     writer.close()
     await server.stop()
+
+
+def test_a_client_that_resets_its_connection_while_it_waits_is_no_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def reset() -> None:
+        has_begun, is_gone = asyncio.Event(), asyncio.Event()
+
+        class Waiting(Busy):
+            async def answer(self, call: s.Call, connection: KafkaConnection) -> Any:
+                has_begun.set()
+                await is_gone.wait()
+                return await super().answer(call, connection)
+
+        connections = Connections()
+        server = BridgeServer(Waiting(), Decoder(), connections=connections)
+        await server.start(HOST, 0)
+        client = socket.create_connection(server.addresses[0])
+        request = heartbeat()
+        client.sendall(len(request).to_bytes(4, "big") + request)
+        await has_begun.wait()
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.close()
+        await asyncio.sleep(0.1)  # the transport learns of it
+        is_gone.set()
+        await asyncio.sleep(0.1)
+        assert len(connections) == 0
+        await server.stop()
+
+    uvloop.run(reset())
+    assert not caplog.records
 
 
 @pytest.mark.parametrize("version", range(5))

@@ -38,6 +38,7 @@ from quorate.bridge.peer_messages import (
     ResponseReader,
     alone,
     can_send,
+    known_endpoints,
     unsupported,
     write_request,
 )
@@ -101,7 +102,9 @@ class KafkaPeers:
         self._tls = tls
         self._voters = voters
         self._connect_timeout_s = connect_timeout_ms / 1000
-        self._responses = ResponseReader(listener, self._endpoints)
+        self._responses = ResponseReader(
+            listener, lambda replica_id, named: known_endpoints(voters(), replica_id, named)
+        )
         self._idle: dict[Endpoint, list[PeerConnection]] = defaultdict(list)
         self._open: set[PeerConnection] = set()
 
@@ -172,13 +175,6 @@ class KafkaPeers:
             if endpoint in voter.endpoints:
                 return bridge_endpoint(voter.endpoints, self._listener)
         return None
-
-    def _endpoints(self, replica_id: int, endpoint: Endpoint) -> tuple[Endpoint, ...]:
-        """All endpoints of the replica that has this one, as far as they are known."""
-        voter = self._voters().get(replica_id)
-        if voter is not None and endpoint in voter.endpoints:
-            return voter.endpoints
-        return (endpoint,)
 
     # --- connections ------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ from quorate.bridge.replication import TOPIC_ID
 from quorate.log.offset_files import METADATA_PARTITION, METADATA_TOPIC
 from quorate.raft import messages as m
 from quorate.raft.errors import ErrorCode, ViolationError
-from quorate.raft.types import Endpoint, OffsetAndEpoch, ReplicaKey, VersionRange
+from quorate.raft.types import Endpoint, OffsetAndEpoch, ReplicaKey, VersionRange, VoterSet
 from quorate.records.batch import parse_batches
 from quorate.records.errors import RecordsError
 from quorate.rpc.fields import endpoints_from_wire, natural
@@ -234,6 +234,14 @@ def alone(request: PeerRequest) -> PeerRequest:
 
 
 # --- responses ------------------------------------------------------------------------------------
+
+
+def known_endpoints(voters: VoterSet, replica_id: int, endpoint: Endpoint) -> tuple[Endpoint, ...]:
+    """All endpoints of the replica that has this one, as far as they are known (rule 3)."""
+    voter = voters.get(replica_id)
+    if voter is not None and endpoint in voter.endpoints:
+        return voter.endpoints
+    return (endpoint,)
 
 
 class ResponseReader:

@@ -43,7 +43,7 @@ VoterResponse = (
 Refuse = Callable[[Caller, str, Any], Denial | None]
 """Why a caller's request is rejected, by the name of the gRPC method; None if it is authorized."""
 
-_WHOLE: Final = (ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+WHOLE_ERRORS: Final = (ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 """Errors of the request as a whole (rule 2)."""
 
 
@@ -157,7 +157,7 @@ def level_range(low: int, high: int) -> VersionRange:
 
 def write_response(call: s.Call, response: VoterResponse, listener: str) -> Any:
     """The message of a response, in the version of its request (rule 2)."""
-    if response.error in _WHOLE:
+    if response.error in WHOLE_ERRORS:
         return refused(call, response.error)
     module = s.response_module(call.api_key, call.version)
     leader = response.leader

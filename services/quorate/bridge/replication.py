@@ -94,24 +94,18 @@ class Replication:
         wrong = self._wrong(getattr(body, "cluster_id", None), sender_id, is_log)
         if wrong is not ErrorCode.NONE:
             return respond(call, wrong)
-        ((topic, partition),) = found
-        request = FetchRequest(
-            self._cluster_id,
-            ReplicaKey(sender_id, _directory(partition)),
-            partition.current_leader_epoch,
-            partition.fetch_offset,
-            partition.last_fetched_epoch,
-            _known_high_watermark(partition, connection),
-            max_wait_ms=body.max_wait // s.milliseconds(1),
-            max_bytes=min(BYTES_MAX, max(1, body.max_bytes)),
-            read_round=getattr(body, "read_round", 0),
-            incarnation=getattr(body, "incarnation", 0) if self._is_quorate(call) else 0,
-        )
+        request = read_fetch(call, self._cluster_id, connection.last_sent)
+        if not self._is_quorate(call):
+            request = replace(request, incarnation=0)
         refused, may_wait = await self._rejection(call, connection, request)
         if refused is not ErrorCode.NONE:
             return respond(call, refused)
         if not self._is_quorate(call):
-            request = replace(request, read_round=connection.seen_round(request))
+            request = replace(
+                request,
+                read_round=connection.seen_round(request),
+                high_watermark=self._awaited_from(request),
+            )
         if not may_wait:
             request = replace(request, max_wait_ms=0)
         response, data = await self._raft.ask(request)
@@ -120,11 +114,13 @@ class Replication:
             return respond(call, ErrorCode.POLICY_VIOLATION)
         if response.error is ErrorCode.NONE:
             connection.last_sent = response.high_watermark
-            response = replace(response, high_watermark=self._established(response))
             connection.told = request.replica, request.epoch, response.read_round
             if not self._is_quorate(call):
                 connection.replica = request.replica
-        return self._fetched(call, topic.topic_id, response, data)
+                response = replace(response, high_watermark=self._established(response))
+        return write_fetched(
+            call, response, data, self._listener, is_quorate=self._is_quorate(call)
+        )
 
     def _established(self, response: FetchResponse) -> int:
         """The high watermark of a response, -1 until it passes the beginning of the leader's epoch.
@@ -132,39 +128,25 @@ class Replication:
         A new leader may know a lower one than a follower. Kafka's replicas exit when a leader's
         high watermark is lower than theirs, but skip an unknown one. Source: KIP-595, "Fetch".
         """
-        leader = self._raft.node.core.role
-        if not isinstance(leader, Leader) or leader.epoch != response.leader.epoch:
+        if self._leads_from(response.leader.epoch) >= response.high_watermark:
             return UNKNOWN_HIGH_WATERMARK
-        is_established = response.high_watermark > leader.epoch_start_offset
-        return response.high_watermark if is_established else UNKNOWN_HIGH_WATERMARK
+        return response.high_watermark
 
-    def _fetched(
-        self, call: s.Call, topic_id: Any, found: FetchResponse, data: Sequence[Bytes]
-    ) -> Any:
-        module = s.response_module(call.api_key, call.version)
-        optional: dict[str, Any] = {}
-        if found.diverging is not None:
-            optional["diverging_epoch"] = module.EpochEndOffset(
-                epoch=found.diverging.epoch, end_offset=found.diverging.offset
-            )
-        if found.snapshot is not None:
-            optional["snapshot_id"] = module.SnapshotId(
-                end_offset=found.snapshot.offset, epoch=found.snapshot.epoch
-            )
-        partition = module.PartitionData(
-            partition_index=METADATA_PARTITION,
-            error_code=s.error_field(found.error),
-            high_watermark=found.high_watermark,
-            log_start_offset=found.log_start_offset,
-            current_leader=_leader(module, found.leader),
-            aborted_transactions=(),
-            records=b"".join(data),
-            **optional,
-        )
-        topic = module.FetchableTopicResponse(topic_id=topic_id, partitions=(partition,))
-        endpoints = leader_endpoints(module, found.leader, self._listener)
-        extensions = _extensions(found) if self._is_quorate(call) else {}
-        return respond(call, ErrorCode.NONE, (topic,), endpoints, **extensions)
+    def _awaited_from(self, request: FetchRequest) -> int:
+        """The high watermark above which the response need not wait for records. One that the
+        replica is not told does not end the wait: it would fetch again at once.
+        """
+        high_watermark = self._raft.node.high_watermark
+        if self._leads_from(request.epoch) >= high_watermark:
+            return max(request.high_watermark, high_watermark)
+        return request.high_watermark
+
+    def _leads_from(self, epoch: int) -> int:
+        """Where this node's epoch begins if it leads that one; otherwise beyond every offset."""
+        leader = self._raft.node.core.role
+        if not isinstance(leader, Leader) or leader.epoch != epoch:
+            return NO_HIGH_WATERMARK
+        return leader.epoch_start_offset
 
     # --- FetchSnapshot ----------------------------------------------------------------------------
 
@@ -177,37 +159,13 @@ class Replication:
         wrong = self._wrong(body.cluster_id, body.replica_id, is_log)
         if wrong is not ErrorCode.NONE:
             return respond(call, wrong)
-        ((_, partition),) = found
-        request = FetchSnapshotRequest(
-            self._cluster_id,
-            ReplicaKey(body.replica_id, _directory(partition)),
-            partition.current_leader_epoch,
-            OffsetAndEpoch(partition.snapshot_id.end_offset, partition.snapshot_id.epoch),
-            partition.position,
-            min(BYTES_MAX, max(1, body.max_bytes)),
-        )
+        request = read_fetch_snapshot(call, self._cluster_id)
         refused, _ = await self._rejection(call, connection, request)
         if refused is not ErrorCode.NONE:
             return respond(call, refused)
         response, _ = await self._raft.ask(request)
         assert isinstance(response, FetchSnapshotResponse), type(response)
-        module = s.response_module(call.api_key, call.version)
-        snapshot = response.snapshot or OffsetAndEpoch(-1, -1)
-        answered = module.PartitionSnapshot(
-            index=METADATA_PARTITION,
-            error_code=s.error_field(response.error),
-            snapshot_id=module.SnapshotId(end_offset=snapshot.offset, epoch=snapshot.epoch),
-            current_leader=_leader(module, response.leader),
-            size=response.size,
-            position=response.position,
-            unaligned_records=response.data,
-        )
-        return respond(
-            call,
-            ErrorCode.NONE,
-            (module.TopicSnapshot(name=METADATA_TOPIC, partitions=(answered,)),),
-            leader_endpoints(module, response.leader, self._listener),
-        )
+        return write_fetched_snapshot(call, response, self._listener)
 
     # --- both -------------------------------------------------------------------------------------
 
@@ -251,6 +209,101 @@ class Replication:
         return ErrorCode.BROKER_NOT_AVAILABLE, True
 
 
+# --- messages -------------------------------------------------------------------------------------
+
+
+def read_fetch(call: s.Call, cluster_id: str, last_sent: int) -> FetchRequest:
+    """The value of a Fetch of the metadata log. cluster_id: of a request that names none.
+    last_sent: the high watermark that its sender knows, if the request does not say so.
+    """
+    body = call.body
+    ((partition,),) = (topic.partitions for topic in body.topics)
+    told = getattr(partition, "high_watermark", NO_HIGH_WATERMARK)
+    return FetchRequest(
+        _cluster(body, cluster_id),
+        ReplicaKey(replica_id(body), _directory(partition)),
+        partition.current_leader_epoch,
+        partition.fetch_offset,
+        partition.last_fetched_epoch,
+        last_sent if told == NO_HIGH_WATERMARK else told,
+        max_wait_ms=body.max_wait // s.milliseconds(1),
+        max_bytes=min(BYTES_MAX, max(1, body.max_bytes)),
+        read_round=getattr(body, "read_round", 0),
+        incarnation=getattr(body, "incarnation", 0),
+    )
+
+
+def write_fetched(
+    call: s.Call, found: FetchResponse, data: Sequence[Bytes], listener: str, *, is_quorate: bool
+) -> Any:
+    """The message of a response with its records. is_quorate: whether it goes to a controller of
+    Quorate, with the fields of `extensions`.
+    """
+    module = s.response_module(call.api_key, call.version)
+    optional: dict[str, Any] = {}
+    if found.diverging is not None:
+        optional["diverging_epoch"] = module.EpochEndOffset(
+            epoch=found.diverging.epoch, end_offset=found.diverging.offset
+        )
+    if found.snapshot is not None:
+        optional["snapshot_id"] = module.SnapshotId(
+            end_offset=found.snapshot.offset, epoch=found.snapshot.epoch
+        )
+    partition = module.PartitionData(
+        partition_index=METADATA_PARTITION,
+        error_code=s.error_field(found.error),
+        high_watermark=found.high_watermark,
+        log_start_offset=found.log_start_offset,
+        current_leader=_leader(module, found.leader),
+        aborted_transactions=(),
+        records=b"".join(data),
+        **optional,
+    )
+    topic = module.FetchableTopicResponse(
+        topic_id=call.body.topics[0].topic_id, partitions=(partition,)
+    )
+    endpoints = leader_endpoints(module, found.leader, listener)
+    extensions = _extensions(found) if is_quorate else {}
+    return respond(call, ErrorCode.NONE, (topic,), endpoints, **extensions)
+
+
+def read_fetch_snapshot(call: s.Call, cluster_id: str) -> FetchSnapshotRequest:
+    """The value of a FetchSnapshot of the metadata log. cluster_id: see `read_fetch`."""
+    body = call.body
+    ((partition,),) = (topic.partitions for topic in body.topics)
+    return FetchSnapshotRequest(
+        _cluster(body, cluster_id),
+        ReplicaKey(body.replica_id, _directory(partition)),
+        partition.current_leader_epoch,
+        OffsetAndEpoch(partition.snapshot_id.end_offset, partition.snapshot_id.epoch),
+        partition.position,
+        min(BYTES_MAX, max(1, body.max_bytes)),
+    )
+
+
+def write_fetched_snapshot(call: s.Call, found: FetchSnapshotResponse, listener: str) -> Any:
+    """The message of a response with its bytes."""
+    module = s.response_module(call.api_key, call.version)
+    snapshot = found.snapshot or OffsetAndEpoch(-1, -1)
+    partition = module.PartitionSnapshot(
+        index=METADATA_PARTITION,
+        error_code=s.error_field(found.error),
+        snapshot_id=module.SnapshotId(end_offset=snapshot.offset, epoch=snapshot.epoch),
+        current_leader=_leader(module, found.leader),
+        size=found.size,
+        position=found.position,
+        unaligned_records=found.data,
+    )
+    topic = module.TopicSnapshot(name=METADATA_TOPIC, partitions=(partition,))
+    endpoints = leader_endpoints(module, found.leader, listener)
+    return respond(call, ErrorCode.NONE, (topic,), endpoints)
+
+
+def _cluster(body: Any, cluster_id: str) -> str:
+    named: str | None = getattr(body, "cluster_id", None)
+    return cluster_id if named is None else named
+
+
 def leader_endpoints(module: Any, leader: CurrentLeader, listener: str) -> tuple[Any, ...]:
     """The leader's endpoint of this listener, as a response has it.
 
@@ -273,11 +326,6 @@ def replica_id(body: Any) -> int:
     sender = body.replica_state if hasattr(body, "replica_state") else body
     found: int = sender.replica_id
     return found
-
-
-def _known_high_watermark(partition: Any, connection: KafkaConnection) -> int:
-    told: int = getattr(partition, "high_watermark", NO_HIGH_WATERMARK)
-    return connection.last_sent if told == NO_HIGH_WATERMARK else told
 
 
 def _extensions(found: FetchResponse) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from quorate.raft.types import ReplicaKey
 from tests.unit.bridge.bridge_support import call
 from tests.unit.runtime.replicas import CLUSTER, Replica, leader_of, trio, until
 
+WAIT_MS = 100
 OBSERVER = ReplicaKey(9, "B" * 21 + "A")
 
 
@@ -24,13 +26,24 @@ async def admitted(_timeout_ms: int) -> tuple[ErrorCode, str]:
     return ErrorCode.NONE, ""
 
 
-async def fetch(replica: Replica, offset: int, last_epoch: int, version: int = 18) -> Any:
-    """The partition in the response to an observer that runs Kafka."""
+async def fetch(
+    replica: Replica,
+    offset: int,
+    last_epoch: int,
+    version: int = 18,
+    *,
+    known: int | None = None,
+    wait_ms: int = 0,
+) -> Any:
+    """The partition in the response to an observer that runs Kafka. known: the high watermark that
+    it knows, by default the offset.
+    """
+    known = offset if known is None else known
     served = Replication(
         replica.driver, CLUSTER, "KAFKA", lambda _c, _r: ErrorCode.NONE, Admission(admitted)
     )
     epoch = replica.node.epoch
-    request = m.FetchRequest(CLUSTER, OBSERVER, epoch, offset, last_epoch, offset, 0, 1 << 20)
+    request = m.FetchRequest(CLUSTER, OBSERVER, epoch, offset, last_epoch, known, wait_ms, 1 << 20)
     sent = call(s.FETCH, version, write_request(request, version))
     body = await served.fetch(sent, KafkaConnection("127.0.0.1"))
     (topic,) = body.responses
@@ -57,6 +70,11 @@ async def test_the_high_watermark_is_unknown_until_the_leader_commits_in_its_epo
         for version in (17, 18):
             partition = await fetch(second, committed, 1, version)
             assert partition.high_watermark == UNKNOWN_HIGH_WATERMARK
+        assert second.node.high_watermark > 0
+        begun_s, end = time.monotonic(), second.log.end_offset
+        await fetch(second, end, second.node.epoch, known=0, wait_ms=WAIT_MS)
+        waited_ms = (time.monotonic() - begun_s) * 1000
+        assert waited_ms >= WAIT_MS, "what the replica is not told does not end its wait"
         others[1].disk.go.set()
         await until("it commits", lambda: second.node.high_watermark > committed)
         partition = await fetch(second, committed, 1)

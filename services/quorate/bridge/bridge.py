@@ -42,7 +42,13 @@ from quorate.bridge.lifecycle import LIFECYCLE
 from quorate.bridge.quorum_requests import Describe, Handle, QuorumRequests
 from quorate.bridge.quotas import STRICT_SINCE, MutationQuotas
 from quorate.bridge.raft_requests import RaftRequests, refused
-from quorate.bridge.replication import Replication, replica_id, respond
+from quorate.bridge.replication import (
+    PEER_CLIENT_ID,
+    PEER_IDLE_S,
+    Replication,
+    replica_id,
+    respond,
+)
 from quorate.bridge.sasl import SaslAuthenticator
 from quorate.bridge.sasl_config import SaslConfig
 from quorate.bridge.server import BridgeServer, api_versions
@@ -303,6 +309,8 @@ class Bridge:
 
     async def answer(self, call: s.Call, connection: KafkaConnection) -> Any:
         """The response to a request, in the request's version."""
+        if call.client_id == PEER_CLIENT_ID:
+            connection.idle_s = PEER_IDLE_S
         if call.api_key == s.API_VERSIONS:
             serves_voters = self._settings.serves_voters
             return api_versions(call, *self._quorum.features(), serves_voters=serves_voters)

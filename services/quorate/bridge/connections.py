@@ -20,6 +20,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from quorate.bridge.frames import IDLE_S
 from quorate.bridge.sasl import Session
 from quorate.raft.messages import FetchRequest
 from quorate.raft.types import ReplicaKey
@@ -38,7 +39,7 @@ class KafkaConnection:
     closes it and logs the reason. is_busy: its request is being processed. broker_at_s: a broker's
     last successful registration or heartbeat, a time of `Connections.now_s`. session: the completed
     SASL authentication, None without SASL. throttled_s: how long not to read from it after the next
-    response (KIP-219).
+    response (KIP-219). idle_s: how long it may be idle.
     """
 
     host: str
@@ -51,6 +52,7 @@ class KafkaConnection:
     broker_at_s: float = -math.inf
     session: Session | None = None
     throttled_s: float = 0.0
+    idle_s: float = IDLE_S
 
     def seen_round(self, request: FetchRequest) -> int:
         """The read round that the sender of this Fetch has seen; 0 for none."""

@@ -55,6 +55,11 @@ NO_HIGH_WATERMARK = 2**63 - 1
 
 PEER_CLIENT_ID = "quorate-controller"
 """The client id in the requests of Quorate's controllers."""
+PEER_IDLE_S = 30.0
+"""How long their connections may be idle. A controller fetches all the time, and does not use a
+connection again that was idle for longer than `peer.IDLE_S`. One that is idle for longer is broken,
+and its other end may be unable to say so.
+"""
 
 Refuse = Callable[[KafkaConnection, FetchRequest | FetchSnapshotRequest], ErrorCode]
 """The error that rejects a caller's request; NONE if the caller is authorized."""

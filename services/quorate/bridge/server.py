@@ -9,9 +9,9 @@ Rules:
 2. With TLS every client must present a certificate of our authorities, unless `tls` says otherwise;
    its principal holds for the lifetime of the connection. A connection counts from before its
    handshake. `handshakes` limits the concurrency and rate of handshakes.
-3. A connection is closed if it is idle for `IDLE_S`, does not finish its handshake within
-   `HANDSHAKE_S` or its authentication within `AUTHENTICATION_S`, or does not send the rest of a
-   frame or read its response within `FRAME_S`.
+3. A connection is closed if it is idle for `KafkaConnection.idle_s`, does not finish its handshake
+   within `HANDSHAKE_S` or its authentication within `AUTHENTICATION_S`, or does not send the rest
+   of a frame or read its response within `FRAME_S`.
    `connections` limits their number and evicts them; `frames` limits the memory of their frames.
 4. A request is decoded only if `Answerer.refuse` does not reject it by its header.
 5. With SASL, requests are passed on only once the client has authenticated (`sasl`). The response
@@ -351,7 +351,7 @@ class BridgeServer:
         exchange: Authentication | None = None,
     ) -> bytes | None:
         """Read a frame. exchange: the authentication under way, if any."""
-        length = await read_length(reader)
+        length = await read_length(reader, connection.idle_s)
         if length is None:
             return None
         longest = self._answerer.frame_bytes_max(connection)

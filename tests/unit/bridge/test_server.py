@@ -10,6 +10,7 @@ import struct
 import threading
 import time
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,13 @@ from quorate.bridge.connections import Connections, KafkaConnection
 from quorate.bridge.control_requests import Message, Sender, everything
 from quorate.bridge.frames import (
     FRAME_BYTES_MAX,
+    IDLE_S,
     INLINE_BYTES,
     Decoder,
     read_frame,
     write_frame,
 )
+from quorate.bridge.replication import PEER_CLIENT_ID, PEER_IDLE_S
 from quorate.bridge.server import ACCEPTS_MAX, BridgeServer, api_versions
 from quorate.metadata import describe
 from quorate.metadata import requests as r
@@ -93,6 +96,30 @@ def heartbeat() -> bytes:
     return s.write_header(s.BROKER_HEARTBEAT, 1, 5, "b") + s.write(body)
 
 
+@asynccontextmanager
+async def a_bridge(tmp_path: Path) -> AsyncIterator[Bridge]:
+    """A bridge that does not listen yet, whose replica does not lead."""
+
+    async def handle(request: Any, _timeout_ms: int) -> MetadataAnswer:
+        raise AssertionError(request)
+
+    replica = Replica(tmp_path, Network())
+    replica.start()
+
+    async def admit(timeout_ms: int) -> tuple[ErrorCode, str]:
+        raise AssertionError(timeout_ms)
+
+    bridge = Bridge(
+        BridgeSettings(1, CLUSTER, "KAFKA", HOST, 0),
+        replica.driver,
+        handle,
+        lambda read: describe.answer(MetadataImage(), read),
+        admit=admit,
+    )
+    yield bridge
+    await replica.close()
+
+
 async def test_many_connections_that_wait_are_accepted_together() -> None:
     """A turn of the event loop is long while a cluster's brokers connect to a new leader."""
     connections = Connections()
@@ -137,6 +164,34 @@ async def test_a_throttled_connection_is_read_again_after_its_time() -> None:
     assert time.monotonic() - begun - first_s > 0.2, "the response itself does not wait (KIP-219)"
     writer.close()
     await server.stop()
+
+
+async def test_a_connection_is_closed_once_it_was_idle_for_its_time() -> None:
+    class Hasty(Busy):
+        async def answer(self, call: s.Call, connection: KafkaConnection) -> Any:
+            connection.idle_s = 0.2
+            return await super().answer(call, connection)
+
+    server = BridgeServer(Hasty(), Decoder())
+    await server.start(HOST, 0)
+    reader, writer = await dial(server)
+    write_frame(writer, heartbeat())
+    assert await read_frame(reader) is not None
+    async with asyncio.timeout(10):
+        assert await reader.read() == b""
+    writer.close()
+    await server.stop()
+
+
+async def test_connections_of_controllers_may_be_idle_for_a_shorter_time(tmp_path: Path) -> None:
+    async with a_bridge(tmp_path) as bridge:
+        for client_id, idle_s in ((PEER_CLIENT_ID, PEER_IDLE_S), ("broker-1", IDLE_S)):
+            connection = KafkaConnection(HOST)
+            request = s.request_type(s.API_VERSIONS, 0)()
+            header = s.write_header(s.API_VERSIONS, 0, 5, client_id)
+            call = s.read_call(header + s.write(request))
+            assert int((await bridge.answer(call, connection)).error_code) == ErrorCode.NONE
+            assert connection.idle_s == idle_s
 
 
 def test_a_client_that_resets_its_connection_while_it_waits_is_no_error(
@@ -308,38 +363,24 @@ def test_whatever_bytes_come_are_a_request_or_a_bad_message(
 
 
 async def test_a_closed_bridge_has_no_thread_and_opens_again(tmp_path: Path) -> None:
-    async def handle(request: Any, _timeout_ms: int) -> MetadataAnswer:
-        raise AssertionError(request)
-
-    replica = Replica(tmp_path, Network())
-    replica.start()
-
-    async def admit(timeout_ms: int) -> tuple[ErrorCode, str]:
-        raise AssertionError(timeout_ms)
-
-    bridge = Bridge(
-        BridgeSettings(1, CLUSTER, "KAFKA", HOST, 0),
-        replica.driver,
-        handle,
-        lambda read: describe.answer(MetadataImage(), read),
-        admit=admit,
-    )
-    others = set(threading.enumerate())
-    for _ in range(2):
-        await bridge.open()
-        assert bridge._server is not None
-        reader, writer = await dial(bridge._server)
-        kind = s.request_type(s.API_VERSIONS, 3)
-        body = s.make(kind, client_software_name="x" * INLINE_BYTES, client_software_version="1")
-        write_frame(writer, s.write_header(s.API_VERSIONS, 3, 3, "b") + s.write(body))
-        assert await read_frame(reader) is not None
-        new = set(threading.enumerate()) - others
-        (decoding,) = (each for each in new if each.name.startswith("bridge-decode"))
-        writer.close()
-        await bridge.close()
-        await asyncio.to_thread(decoding.join, 10)
-        assert not decoding.is_alive()
-    await replica.close()
+    async with a_bridge(tmp_path) as bridge:
+        others = set(threading.enumerate())
+        for _ in range(2):
+            await bridge.open()
+            assert bridge._server is not None
+            reader, writer = await dial(bridge._server)
+            kind = s.request_type(s.API_VERSIONS, 3)
+            body = s.make(
+                kind, client_software_name="x" * INLINE_BYTES, client_software_version="1"
+            )
+            write_frame(writer, s.write_header(s.API_VERSIONS, 3, 3, "b") + s.write(body))
+            assert await read_frame(reader) is not None
+            new = set(threading.enumerate()) - others
+            (decoding,) = (each for each in new if each.name.startswith("bridge-decode"))
+            writer.close()
+            await bridge.close()
+            await asyncio.to_thread(decoding.join, 10)
+            assert not decoding.is_alive()
 
 
 # --- channels -------------------------------------------------------------------------------------

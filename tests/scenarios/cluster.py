@@ -8,9 +8,11 @@ waited for moves on.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from quorate.raft.batches import Batch
 from quorate.raft.messages import (
+    AddVoterRequest,
     ApiVersionsResponse,
     BeginQuorumEpochRequest,
     BeginQuorumEpochResponse,
@@ -20,40 +22,50 @@ from quorate.raft.messages import (
     FetchResponse,
     FetchSnapshotRequest,
     FetchSnapshotResponse,
+    RemoveVoterRequest,
+    Request,
     Response,
     UpdateVoterRequest,
     VoteRequest,
     VoteResponse,
 )
 from quorate.raft.outputs import Send, SendAdmin
-from quorate.raft.types import Endpoint
+from quorate.raft.types import Endpoint, VoterSet
 
 from tests.replica.disk import Snapshot
 from tests.replica.driver import Waiter
 from tests.scenarios import rendering
 from tests.scenarios.arguments import LISTENER
 from tests.scenarios.node import STEPS_MAX, Node
+from tests.scenarios.wire import Wire
 
 TICKS_PER_MOMENT_MAX = 8
 
 
 @dataclass(slots=True)
 class Message:
-    """A request under way to an endpoint, or a response under way to a node."""
+    """A request under way to an endpoint, or a response under way to a node. answered: the request
+    of a response.
+    """
 
     source: int
     target: int
-    payload: object
+    payload: Any
     request_id: int
     life: int
-    is_response: bool
     text: str
+    answered: Request | None = None
+
+    @property
+    def is_response(self) -> bool:
+        return self.answered is not None
 
 
 class Cluster:
-    """Nodes, network and clock."""
+    """Nodes, network and clock. wire: what carries the messages."""
 
-    def __init__(self) -> None:
+    def __init__(self, wire: Wire) -> None:
+        self.wire = wire
         self.now_ms = 0
         self.nodes: dict[int, Node] = {}
         self.network: list[Message] = []
@@ -157,19 +169,20 @@ class Cluster:
         target_id = known.id if known is not None else -1
         node.sent[output.request_id] = target_id
         line = f"{node.name} -> {where} {text}"
-        self._put(Message(node.id, target_id, request, output.request_id, node.life, False, line))
+        self._put(Message(node.id, target_id, request, output.request_id, node.life, line))
 
     def respond(self, node: Node, waiter: Waiter, response: Response) -> None:
         """Put a response under way to the node that waits for it, or show it to a command."""
-        source, life, request_id, _ = waiter
+        source, life, request_id, request = waiter
         if isinstance(response, ApiVersionsResponse) and node.id in self.unnamed:
             response = replace(response, replica=None)
         text = rendering.response(response)
         if not isinstance(source, Node):
             self.show("answer", f"{node.name} answers {source}: {text}")
+            self.wire.response(request, response, VoterSet(), is_peers=is_peers(request))
             return
         line = f"{node.name} -> {source.name} re: {text}"
-        self._put(Message(node.id, source.id, response, request_id, life, True, line))
+        self._put(Message(node.id, source.id, response, request_id, life, line, request))
 
     def _put(self, message: Message) -> None:
         self.network.append(message)
@@ -187,14 +200,16 @@ class Cluster:
             if target is None or target.raft is None or target.life != message.life:
                 return
             target.sent.pop(message.request_id, None)
-            target.feed(target.raft.handle_response, message.request_id, message.payload)
+            response = self.wire.response(
+                message.answered, message.payload, target.raft.voters, is_peers=True
+            )
+            target.feed(target.raft.handle_response, message.request_id, response)
         elif target is None or target.raft is None:
             self.refuse(message)
         else:
             source = self.nodes[message.source]
-            target.feed(
-                target.handle_request, message.payload, source, message.life, message.request_id
-            )
+            request = self.wire.request(message.payload, is_peers=True)
+            target.feed(target.handle_request, request, source, message.life, message.request_id)
 
     def refuse(self, message: Message) -> None:
         """Tell the sender of a request that nobody is there."""
@@ -269,3 +284,8 @@ _KINDS = {
 def _kind(payload: object) -> str:
     """Under which name a transcript hides a message."""
     return _KINDS.get(type(payload), "message")
+
+
+def is_peers(request: Request) -> bool:
+    """Whether a request that a transcript makes by hand is a replica's, not an administrator's."""
+    return not isinstance(request, AddVoterRequest | RemoveVoterRequest)

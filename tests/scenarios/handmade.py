@@ -17,10 +17,11 @@ Everywhere: cluster=OTHER for a wrong cluster, as=LABEL for the name in the answ
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from quorate.raft.batches import Batch
-from quorate.raft.errors import ErrorCode
+from quorate.raft.errors import ErrorCode, ViolationError
 from quorate.raft.messages import (
     AddVoterRequest,
     ApiVersionsRequest,
@@ -51,6 +52,7 @@ from tests.scenarios.arguments import (
     parse_range,
     usual_endpoint,
 )
+from tests.scenarios.cluster import is_peers
 from tests.scenarios.node import Node
 
 if TYPE_CHECKING:
@@ -68,6 +70,9 @@ def execute(harness: Harness, name: str, arguments: Arguments) -> None:
     request = REQUESTS[name](harness, node, arguments, cluster_id)
     default = " ".join([name, *arguments.values[1:2]])
     label = arguments.options.get("as", default)
+    with suppress(ViolationError, ValueError):
+        # What a message cannot express or its decoder rejects, the protocol's core rejects, too.
+        request = harness.cluster.wire.request(request, is_peers=is_peers(request))
     node.feed(node.handle_request, request, label, 0, 0)
 
 

@@ -54,15 +54,16 @@ from tests.scenarios.arguments import (
 )
 from tests.scenarios.cluster import Cluster, Message
 from tests.scenarios.node import Node, snapshot_content
+from tests.scenarios.wire import Wire
 
 SETTINGS = {f.name for f in fields(RaftConfig) if f.name.endswith(("_ms", "_max"))}
 
 
 class Harness:
-    """One transcript's cluster."""
+    """One transcript's cluster. wire: what carries its messages, by default the values."""
 
-    def __init__(self) -> None:
-        self.cluster = Cluster()
+    def __init__(self, wire: Wire | None = None) -> None:
+        self.cluster = Cluster(wire or Wire())
         self._settings: dict[str, int] = {}
         self._static = VoterSet()
         self._bootstrap: tuple[Endpoint, ...] = ()

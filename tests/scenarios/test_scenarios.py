@@ -1,5 +1,8 @@
 """Every transcript says what the state machine does; every row of the protocol's table has one.
 
+Each runs three times: with values as messages, and with the messages of either protocol between
+controllers (`protocols`). What Kafka's messages do not carry is listed there and in `kafka`.
+
 `pytest tests/scenarios --rewrite` writes what happens now into the transcripts: read the difference
 against the rule that the transcript's comments state before you keep it.
 """
@@ -12,9 +15,12 @@ import pytest
 
 from tests.scenarios import transcript
 from tests.scenarios.harness import Harness
+from tests.scenarios.protocols import WIRES, shown
 
 HERE = Path(__file__).parent
 FILES = sorted(HERE.glob("*.txt"))
+OVER_KAFKA = HERE / "kafka"
+"""Transcripts whose outcome over Kafka's protocol is another one, in place of those in `HERE`."""
 
 ROWS = {
     "identity": ["replace_a_", "fetch_acknowledges_for_this_directory_only"],
@@ -249,12 +255,24 @@ its handling sections.
 ALL_ROWS = {**ROWS, **{f"KIP-853 {row}": names for row, names in KIP_ROWS.items()}}
 
 
+@pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_transcript(path: Path, rewrite: bool) -> None:
-    actual = transcript.render(transcript.run(path, Harness().execute))
-    if rewrite:
-        path.write_text(actual, encoding="utf-8")
-    assert path.read_text(encoding="utf-8") == actual
+def test_transcript(path: Path, wire: str, rewrite: bool) -> None:
+    own = OVER_KAFKA / path.name
+    expected = own if wire == "kafka" and own.exists() else path
+    actual = transcript.render(transcript.run(expected, Harness(WIRES[wire]()).execute))
+    if rewrite and (wire == "values" or expected is own):
+        expected.write_text(actual, encoding="utf-8")
+    text = expected.read_text(encoding="utf-8")
+    if wire == "kafka":
+        text = "\n".join(shown(text.split("\n")))
+    assert actual == text
+
+
+@pytest.mark.parametrize("path", sorted(OVER_KAFKA.glob("*.txt")), ids=lambda path: path.stem)
+def test_a_transcript_over_kafkas_protocol_is_one_of_another_outcome(path: Path) -> None:
+    usual = (HERE / path.name).read_text(encoding="utf-8")
+    assert path.read_text(encoding="utf-8") != "\n".join(shown(usual.split("\n")))
 
 
 @pytest.mark.parametrize("row", ALL_ROWS)
@@ -271,5 +289,6 @@ def test_every_transcript_belongs_to_a_row() -> None:
 
 
 def test_every_transcript_says_what_it_shows() -> None:
-    silent = [path.stem for path in FILES if not path.read_text("utf-8").startswith("# ")]
+    files = [*FILES, *OVER_KAFKA.glob("*.txt")]
+    silent = [path.stem for path in files if not path.read_text("utf-8").startswith("# ")]
     assert not silent

@@ -397,7 +397,8 @@ def _note_replaced(core: Core, voter: ReplicaKey, response: VoteResponse) -> Non
     if response.error is not ErrorCode.INVALID_VOTER_KEY:
         core.replaced.pop(voter.id, None)
     elif voter.id not in core.replaced:
-        core.replaced[voter.id] = f"the vote of {voter} cannot be had: {response.message}"
+        why = response.message or response.error.name
+        core.replaced[voter.id] = f"the vote of {voter} cannot be had: {why}"
         core.notice(core.replaced[voter.id], warning=True)
 
 

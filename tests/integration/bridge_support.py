@@ -18,8 +18,16 @@ from quorate.rpc.client.quorum_client import QuorumClient
 from tests.integration.support import CLUSTER, HOST, Quorum, free_ports, here, until
 from tests.processes import listens
 
+ESTABLISHED = "01"
 LEVEL = 21
 """metadata.version of a cluster that came from ZooKeeper: Kafka 3.9's."""
+
+
+def connections_at(port: int) -> int:
+    """How many connections a listener of this machine has."""
+    local = f":{port:04X}"
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(row[1].endswith(local) and row[3] == ESTABLISHED for row in rows)
 
 
 class KafkaQuorum(Quorum):

@@ -6,7 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+from quorate.cli.bench.workloads import Bench
+from quorate.cli.local_cluster import PEER_PROTOCOLS
 
+from tests.integration.bridge_support import connections_at
 from tests.integration.support import Quorum, assert_error, quorate, succeed
 
 SMALL = ("--seconds", "0.3", "--commits", "20", "--kills", "1", "--records", "2000")
@@ -75,6 +78,25 @@ def test_a_running_quorum_is_loaded_and_not_stopped(quorum: Quorum) -> None:
     assert "p99, ms" in table
     refused = quorate("bench", "W4", "--bootstrap-controller", address)
     assert_error(refused, "W4", "requires a new quorum", status=2)
+
+
+@pytest.mark.parametrize("protocol", PEER_PROTOCOLS)
+async def test_a_new_quorum_uses_the_protocol(tmp_path: Path, protocol: str) -> None:
+    bench = Bench(folder=tmp_path, peer_protocol=protocol)
+    async with bench.quorum() as quorum:
+        port = quorum.own.nodes[await quorum.leader()].kafka_port
+        assert (port is not None) is (protocol == "kafka")
+        if port is not None:
+            assert connections_at(port) >= 2, "both followers fetch there"
+    measured = bench.took("W1", "p50", 1.0, "ms", 1)
+    assert json.loads(measured.line())["peer_protocol"] == protocol
+
+
+def test_a_protocol_is_for_new_quorums_and_one_of_two() -> None:
+    unknown = quorate("bench", "W1", "--peer-protocol", "fax")
+    assert_error(unknown, "--peer-protocol fax", "grpc or kafka", status=2)
+    running = ("--bootstrap-controller", "localhost:1", "--peer-protocol", "kafka")
+    assert_error(quorate("bench", "W1", *running), "a new quorum", status=2)
 
 
 def test_an_unknown_workload_is_named() -> None:

@@ -12,12 +12,11 @@ import pytest
 from quorate.rpc.client.quorum_client import QuorumClient
 
 from tests.certificates import make_authority, make_certificate, needs_openssl
-from tests.integration.bridge_support import KafkaQuorum
+from tests.integration.bridge_support import KafkaQuorum, connections_at
 from tests.integration.support import HOST, Node, assert_clean, succeed, until
 from tests.integration.test_snapshot_join import RECORDS, SMALL, VALUE_BYTES, join_by_snapshot, read
 
 PROTOCOL = "quorate.peer.protocol"
-ESTABLISHED = "01"
 
 
 class KafkaPeersQuorum(KafkaQuorum):
@@ -36,9 +35,7 @@ class KafkaPeersQuorum(KafkaQuorum):
 
     def followers_of(self, node: Node) -> int:
         """How many connections its Kafka listener has."""
-        remote = f":{self.ports[node.id]:04X}"
-        rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-        return sum(row[1].endswith(remote) and row[3] == ESTABLISHED for row in rows)
+        return connections_at(self.ports[node.id])
 
 
 Make = Callable[..., KafkaPeersQuorum]

@@ -27,9 +27,12 @@ from pathlib import Path
 from quorate.cli.output import CommandError
 from quorate.controller.config_reader import load_config
 from quorate.controller.formatting import FormatMode, format_directory, random_uuid
+from quorate.controller.kafka.settings import PEER_PROTOCOL
 from quorate.log.meta_properties import MetaProperties
 
 HOST = "127.0.0.1"
+GRPC, KAFKA = PEER_PROTOCOLS = ("grpc", "kafka")
+"""The values of quorate.peer.protocol."""
 STOP_TIMEOUT_S = 10.0
 
 
@@ -94,8 +97,10 @@ class LocalCluster:
 
     static_voters: all controllers are voters from the start, at kraft.version 0. migration: the
     cluster that new controllers take over. kafka_listener: whether new controllers also speak
-    Kafka's protocol, which a migration implies. broker_settings, controller_settings: additional
-    lines of their properties files. launcher: the arguments of Python before those of `quorate`.
+    Kafka's protocol, which a migration implies. peer_protocol: of `PEER_PROTOCOLS`, in which new
+    controllers talk to each other; KAFKA implies the listener. broker_settings,
+    controller_settings: additional lines of their properties files. launcher: the arguments of
+    Python before those of `quorate`.
     The processes inherit the environment without the settings of a node (QUORATE_…).
     """
 
@@ -106,6 +111,7 @@ class LocalCluster:
         static_voters: bool = False,
         migration: MigratedCluster | None = None,
         kafka_listener: bool = False,
+        peer_protocol: str = GRPC,
         broker_settings: Mapping[str, object] | None = None,
         controller_settings: Mapping[str, object] | None = None,
         launcher: Sequence[str] = ("-m", "quorate.cli.main"),
@@ -113,7 +119,8 @@ class LocalCluster:
         self.folder = folder
         self.static_voters = static_voters
         self.migration = migration
-        self.kafka_listener = kafka_listener
+        self.kafka_listener = kafka_listener or peer_protocol == KAFKA
+        self.peer_protocol = peer_protocol
         self.broker_settings = dict(broker_settings or {})
         self.controller_settings = dict(controller_settings or {})
         self.launcher = launcher
@@ -248,6 +255,11 @@ class LocalCluster:
                 "controller.listener.names": "CONTROLLER,KAFKA",
                 "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,KAFKA:PLAINTEXT",
                 "quorate.kafka.listener.name": "KAFKA",
+            }
+        if self.peer_protocol == KAFKA:
+            settings |= {
+                PEER_PROTOCOL: KAFKA,
+                "controller.quorum.bootstrap.servers": ",".join(self.kafka_addresses),
             }
         if self.migration is not None:
             settings |= {

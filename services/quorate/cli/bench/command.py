@@ -40,6 +40,15 @@ Records = Annotated[
         help="Records in the log of W5 and the checkpoint of metadata; W8 has up to ten times it.",
     ),
 ]
+PeerProtocol = Annotated[
+    str | None,
+    typer.Option(
+        "--peer-protocol",
+        metavar="grpc|kafka",
+        help="The protocol between the controllers of a new quorum (quorate.peer.protocol; "
+        "default: grpc).",
+    ),
+]
 Directory = Annotated[
     Path | None,
     typer.Option(
@@ -56,6 +65,7 @@ Directory = Annotated[
 def bench(
     names: Names = None,
     bootstrap: Bootstrap = None,
+    peer_protocol: PeerProtocol = None,
     controllers: Annotated[
         int, typer.Option("--controllers", "-n", help=f"Number of voters (1 to {VOTERS_MAX}).")
     ] = 3,
@@ -104,10 +114,18 @@ def bench(
     import uvloop
 
     from quorate.cli.bench.workloads import Bench
+    from quorate.cli.local_cluster import GRPC, PEER_PROTOCOLS
 
     chosen = _chosen(names or [], bootstrap)
     if not 1 <= controllers <= VOTERS_MAX:
         raise UsageError(f"--controllers {controllers}: expected 1 to {VOTERS_MAX}")
+    if peer_protocol not in (None, *PEER_PROTOCOLS):
+        raise UsageError(f"--peer-protocol {peer_protocol}: expected {' or '.join(PEER_PROTOCOLS)}")
+    if peer_protocol and bootstrap:
+        raise UsageError(
+            "--peer-protocol is for a new quorum: a running one has its quorate.peer.protocol; "
+            "omit --bootstrap-controller"
+        )
     asked = Bench(
         voters=controllers,
         seconds=seconds,
@@ -119,6 +137,7 @@ def bench(
         partitions=partitions,
         folder=directory,
         bootstrap=tuple(bootstrap.split(",")) if bootstrap else (),
+        peer_protocol=peer_protocol or GRPC,
     )
     raise typer.Exit(uvloop.run(_run(asked, chosen, repeat, out, as_json=as_json)))
 

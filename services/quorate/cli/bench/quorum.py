@@ -99,10 +99,15 @@ class BenchQuorum:
 
 
 @asynccontextmanager
-async def quorum_of_its_own(voters: int, parent: Path | None) -> AsyncIterator[BenchQuorum]:
-    """Run a quorum of `voters` new controllers on loopback; kill and delete them afterwards."""
+async def quorum_of_its_own(
+    voters: int, parent: Path | None, peer_protocol: str
+) -> AsyncIterator[BenchQuorum]:
+    """Run a quorum of `voters` new controllers on loopback; kill and delete them afterwards.
+
+    peer_protocol: see `LocalCluster`.
+    """
     folder = Path(tempfile.mkdtemp(prefix="quorate-bench-", dir=parent))
-    cluster = LocalCluster(folder / "cluster")
+    cluster = LocalCluster(folder / "cluster", peer_protocol=peer_protocol)
     try:
         cluster.create(range(1, voters + 1))
         cluster.start()

@@ -34,6 +34,7 @@ from pathlib import Path
 from quorate.cli.bench import floors, load
 from quorate.cli.bench.quorum import BenchQuorum, quorum_of_its_own, running_quorum
 from quorate.cli.bench.report import Measurement, percentile
+from quorate.cli.local_cluster import GRPC
 from quorate.cli.output import CommandError
 
 CALLERS = 64
@@ -54,6 +55,7 @@ class Bench:
     seconds: duration of each throughput measurement. commits: appends in W1. kills: rounds of W4
     and W4g. records: in the log of W5 and the checkpoint of `metadata`. grown: log sizes of W8,
     records. bytes_held: size of the leader's log in W6. partitions: created by `metadata`.
+    peer_protocol: of new quorums, see `LocalCluster`.
     """
 
     voters: int = 3
@@ -66,6 +68,7 @@ class Bench:
     partitions: int = 100_000
     folder: Path | None = None
     bootstrap: tuple[str, ...] = ()
+    peer_protocol: str = GRPC
     run: int = 0
     note: Callable[[str], None] = field(default=lambda _text: None)
 
@@ -73,12 +76,17 @@ class Bench:
         """Return the quorum to load: that of `bootstrap`, or a new one."""
         if self.bootstrap:
             return running_quorum(self.bootstrap)
-        return quorum_of_its_own(voters or self.voters, self.folder)
+        return quorum_of_its_own(voters or self.voters, self.folder, self.peer_protocol)
 
     def took(
         self, workload: str, metric: str, value: float, unit: str, n: int, **more: object
     ) -> Measurement:
-        about = {"voters": self.voters, "durability": "fsync before each acknowledgement"}
+        about: dict[str, object] = {
+            "voters": self.voters,
+            "durability": "fsync before each acknowledgement",
+        }
+        if not self.bootstrap:
+            about["peer_protocol"] = self.peer_protocol
         return Measurement(
             workload, metric, value, unit, n, more=about | {"run": self.run} | dict(more)
         )

@@ -2,6 +2,7 @@
 
     python -m tests.soak --minutes 30 --seed 7
     python -m tests.soak --minutes 2 --kinds network --kinds "kill -9"
+    python -m tests.soak --minutes 30 --peer-protocol kafka
 
 A line every 30 seconds; at the end one table, and JSON with --json. The exit status is 0 if the
 checker of the clients' history found nothing, every fault was recovered from, and memory and
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from quorate.cli.local_cluster import GRPC, PEER_PROTOCOLS
 from rich.console import Console
 from rich.table import Table
 
@@ -32,7 +34,8 @@ JUDGED_MINUTES_MIN = 3.0
 
 def table(report: Report) -> Table:
     """The report as people read it."""
-    shown = Table("what", "figure", title=f"{report.seconds:.0f} s, seed {report.seed}")
+    title = f"{report.seconds:.0f} s over {report.peer_protocol}, seed {report.seed}"
+    shown = Table("what", "figure", title=title)
     for kind, count in report.faults.items():
         injected = report.injected.get(kind)
         more = "" if injected is None else f" ({injected} injected)"
@@ -60,17 +63,23 @@ def table(report: Report) -> Table:
 
 
 def main(
+    *,
     minutes: Annotated[float, typer.Option(min=0.1)] = 30.0,
     seed: Annotated[int | None, typer.Option(help="Of the faults' order.")] = None,
     nodes: Annotated[int, typer.Option(min=3, max=9)] = 3,
     kinds: Annotated[
         list[str] | None, typer.Option(help="A kind of faults or a group of them; all by default.")
     ] = None,
+    peer_protocol: Annotated[
+        str, typer.Option(metavar="grpc|kafka", help="The protocol between the controllers.")
+    ] = GRPC,
     as_json: Annotated[bool, typer.Option("--json", help="The report as JSON on stdout.")] = False,
 ) -> None:
     """Soak a quorum of real processes."""
     if compiler() is None:
         sys.exit("a C compiler is needed for the faulty disk: cc or gcc")
+    if peer_protocol not in PEER_PROTOCOLS:
+        sys.exit(f"--peer-protocol {peer_protocol}: expected {' or '.join(PEER_PROTOCOLS)}")
     try:
         select(KINDS, kinds or ())
     except ValueError as error:
@@ -81,7 +90,9 @@ def main(
     console = Console(stderr=as_json, soft_wrap=True, highlight=False)
     seed = random.randrange(1 << 31) if seed is None else seed
     folder = Path(tempfile.mkdtemp(prefix="quorate-soak-"))
-    console.print(f"seed {seed}, {nodes} nodes, {minutes:g} minutes, in {folder}")
+    console.print(
+        f"seed {seed}, {nodes} nodes over {peer_protocol}, {minutes:g} minutes, in {folder}"
+    )
     soak = Soak(
         folder,
         build_library(folder),
@@ -90,6 +101,7 @@ def main(
         seed=seed,
         say=console.print,
         kinds=kinds or (),
+        peer_protocol=peer_protocol,
         judges_lives=minutes >= JUDGED_MINUTES_MIN,
     )
     report = asyncio.run(soak.run())

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from quorate.cli.local_cluster import GRPC
 
 from tests.soak.nodes import FaultyQuorum, build_library, compiler
 
@@ -21,8 +22,12 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest_asyncio.fixture
-async def trio(tmp_path: Path, library: Path) -> AsyncIterator[FaultyQuorum]:
-    quorum = FaultyQuorum(tmp_path, library, (1, 2, 3))
+async def trio(
+    tmp_path: Path, library: Path, request: pytest.FixtureRequest
+) -> AsyncIterator[FaultyQuorum]:
+    """The parameter, if a test has one, is the protocol between them."""
+    protocol: str = getattr(request, "param", GRPC)
+    quorum = FaultyQuorum(tmp_path, library, (1, 2, 3), peer_protocol=protocol)
     try:
         await quorum.start()
         yield quorum

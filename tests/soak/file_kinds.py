@@ -152,7 +152,11 @@ async def run_clone(scene: Scene) -> None:
     settings = {
         k: v for k, v in node.settings.items() if k not in ("listeners", "metadata.log.dir")
     }
-    clone = FaultyNode(folder, node.id, free_ports(1)[0], None, **settings)
+    port, kafka_port = free_ports(2)
+    speaks_kafka = node.kafka_port is not None
+    clone = FaultyNode(
+        folder, node.id, port, None, kafka_port if speaks_kafka else None, **settings
+    )
     node.kill()
     shutil.copytree(node.data, clone.data)
     node.start()

@@ -1,7 +1,8 @@
-"""The network between real controllers: a TCP proxy before each, and faults on each direction.
+"""The network between real controllers: TCP proxies before each, and faults on each direction.
 
-A controller listens at its own port and advertises the port of its proxy, so all that other
-controllers send to it passes here. The proxy finds out which process opened a connection (by the
+A controller has a proxy for each of its listeners. It listens at its own port and advertises the
+port of the proxy, so all that other controllers send to it passes here, and faults of a path hit
+the connections to both listeners. The proxy finds out which process opened a connection (by the
 socket's inode below /proc), and thus knows both ends. A path is one direction between two ends: of
 a connection that 1 opened to 2, requests travel on the path 1>2 and answers on 2>1, and a
 connection that 2 opened to 1 shares both. Bytes on a path are
@@ -10,7 +11,7 @@ connection that 2 opened to 1 shares both. Bytes on a path are
 - held, and delivered when the path heals: a partition that TCP outlives,
 - or dropped for good with everything that follows on the connection (half-open).
 
-Connections can also be reset. While a controller does not listen, neither does its proxy, so that
+Connections can also be reset. While a listener is closed, so is its proxy, so that
 whoever dials it is refused as without a proxy. Clients are the end `OUTSIDE`: they go through a
 proxy where they use the advertised address, and around it where they use the listener's.
 
@@ -216,6 +217,19 @@ class _Connection:
                 await writer.drain()
 
 
+@dataclass(slots=True)
+class _Proxy:
+    """The proxy of one listener of a node. port: where the node listens. advertised: where the
+    proxy does. is_absent: whether it does not, because the node does not.
+    """
+
+    node_id: int
+    port: int
+    advertised: int = 0
+    server: asyncio.Server | None = None
+    is_absent: bool = False
+
+
 class Network:
     """The proxies, in a thread of their own. All methods are for other threads.
 
@@ -225,13 +239,10 @@ class Network:
     def __init__(self, seed: int = 0) -> None:
         self._seed = seed
         self._paths: dict[Pair, _Path] = {}
-        self._ports: dict[int, int] = {}
-        self._advertised: dict[int, int] = {}
+        self._proxies: list[_Proxy] = []
         self._connections: set[_Connection] = set()
         self._opened: Counter[Pair] = Counter()
         self._pids: Callable[[], Mapping[int, int]] = dict
-        self._servers: dict[int, asyncio.Server] = {}
-        self._absent: set[int] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._counts: Counter[str] = Counter()
         self._loop = asyncio.new_event_loop()
@@ -242,8 +253,7 @@ class Network:
 
     def add(self, node_id: int, port: int) -> int:
         """Open the proxy of a controller that listens at `port`; the port to advertise."""
-        self._ports[node_id] = port
-        return self._call(self._open(node_id))
+        return self._call(self._open(node_id, port))
 
     def watch(self, pids: Callable[[], Mapping[int, int]]) -> None:
         """Tell whose connections are whose: `pids` gives the nodes that run, id by pid."""
@@ -256,23 +266,23 @@ class Network:
         self._thread.join()
         self._loop.close()
 
-    def address(self, node_id: int) -> str:
-        """Where a controller is reached through its proxy."""
-        return f"{HOST}:{self._advertised[node_id]}"
-
     # --- faults -----------------------------------------------------------------------------------
 
     def between(self, some: Iterable[int], others: Iterable[int] | None = None) -> list[Pair]:
         """The pairs from each of `some` to each of `others`, by default all other controllers."""
-        ends = list(self._ports) if others is None else list(others)
+        ends = self._nodes if others is None else list(others)
         return [(one, other) for one in some for other in ends if one != other]
 
     def around(self, *nodes: int, clients: bool = False) -> list[Pair]:
         """All pairs between these controllers and the others, both directions."""
-        others = [each for each in self._ports if each not in nodes]
+        others = [each for each in self._nodes if each not in nodes]
         if clients:
             others.append(OUTSIDE)
         return self.between(nodes, others) + self.between(others, nodes)
+
+    @property
+    def _nodes(self) -> list[int]:
+        return list(dict.fromkeys(proxy.node_id for proxy in self._proxies))
 
     def shape(self, pairs: Iterable[Pair], impairment: Impairment) -> None:
         """Let bytes on these paths travel so, until `heal` or another call."""
@@ -308,66 +318,70 @@ class Network:
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
 
-    async def _open(self, node_id: int) -> int:
-        await self._listen(node_id, 0)
-        port = int(self._servers[node_id].sockets[0].getsockname()[1])
-        self._advertised[node_id] = port
-        return port
+    async def _open(self, node_id: int, port: int) -> int:
+        proxy = _Proxy(node_id, port)
+        server = await self._listen(proxy)
+        proxy.advertised = int(server.sockets[0].getsockname()[1])
+        self._proxies.append(proxy)
+        return proxy.advertised
 
-    async def _listen(self, node_id: int, port: int) -> None:
+    async def _listen(self, proxy: _Proxy) -> asyncio.Server:
         async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             task = asyncio.current_task()
             assert task is not None
             self._tasks.add(task)
             try:
-                await self._accepted(node_id, reader, writer)
+                await self._accepted(proxy, reader, writer)
             except asyncio.CancelledError:
                 writer.transport.abort()
             finally:
                 self._tasks.discard(task)
 
-        self._servers[node_id] = await asyncio.start_server(accept, HOST, port)
+        proxy.server = await asyncio.start_server(accept, HOST, proxy.advertised)
+        return proxy.server
 
-    async def _closed(self, target: int) -> None:
+    async def _closed(self, proxy: _Proxy) -> None:
         """A controller closed a connection. If it does not listen, its proxy stops to listen."""
-        if target in self._absent or await self._listens(target):
+        if proxy.is_absent or await self._listens(proxy):
             return
-        if target not in self._absent:
-            self._absent.add(target)
-            self._servers[target].close()
-            task = asyncio.create_task(self._return(target))
+        if not proxy.is_absent:
+            proxy.is_absent = True
+            assert proxy.server is not None
+            proxy.server.close()
+            task = asyncio.create_task(self._return(proxy))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _listens(self, target: int) -> bool:
+    async def _listens(self, proxy: _Proxy) -> bool:
         # A process that ends may close its connections before the socket that it listens at.
         for _ in range(2):
-            if not await self._dial(target):
+            if not await self._dial(proxy):
                 return False
             await asyncio.sleep(ENDING_S)
         return True
 
-    async def _dial(self, target: int) -> bool:
+    async def _dial(self, proxy: _Proxy) -> bool:
         try:
-            _, writer = await asyncio.open_connection(HOST, self._ports[target])
+            _, writer = await asyncio.open_connection(HOST, proxy.port)
         except OSError:
             return False
         writer.transport.abort()
         return True
 
-    async def _return(self, target: int) -> None:
+    async def _return(self, proxy: _Proxy) -> None:
         """Listen again when the controller does."""
         is_back = False
         while not is_back:
             await asyncio.sleep(RETURN_POLL_S)
-            is_back = await self._dial(target)
-        self._absent.discard(target)
-        await self._listen(target, self._advertised[target])
+            is_back = await self._dial(proxy)
+        proxy.is_absent = False
+        await self._listen(proxy)
 
     async def _accepted(
-        self, target: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self, proxy: _Proxy, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        source = self._source(writer.get_extra_info("peername")[1], self._advertised[target])
+        target = proxy.node_id
+        source = self._source(writer.get_extra_info("peername")[1], proxy.advertised)
         self._opened[source, target] += 1
         self._counts["connected"] += 1
         choices = random.Random(f"{self._seed} {source}>{target} {self._opened[source, target]}")
@@ -375,8 +389,8 @@ class Network:
         connection = _Connection(source, target, forth, back, choices)
         self._connections.add(connection)
         try:
-            ended = partial(self._closed, target)
-            await connection.serve(reader, writer, self._ports[target], ended)
+            ended = partial(self._closed, proxy)
+            await connection.serve(reader, writer, proxy.port, ended)
         finally:
             self._connections.discard(connection)
 
@@ -421,8 +435,9 @@ class Network:
         return self._counts[what] + sum(path.seen[what] for path in self._paths.values())
 
     async def _close(self) -> None:
-        for server in self._servers.values():
-            server.close()
+        for proxy in self._proxies:
+            if proxy.server is not None:
+                proxy.server.close()
         for connection in list(self._connections):
             connection.abort()
         tasks = list(self._tasks)

@@ -96,12 +96,28 @@ class Faults:
 
 
 class FaultyNode(Node):
-    """A controller with the library in its process, where there is one."""
+    """A controller with the library in its process, where there is one. kafka_port: where it speaks
+    Kafka's protocol to the other controllers, None if it does not.
+    """
 
     def __init__(
-        self, folder: Path, node_id: int, port: int, library: Path | None, **settings: object
+        self,
+        folder: Path,
+        node_id: int,
+        port: int,
+        library: Path | None,
+        kafka_port: int | None = None,
+        **settings: object,
     ) -> None:
+        if kafka_port is not None:
+            settings = {
+                "controller.listener.names": "CONTROLLER,KAFKA",
+                "listeners": f"CONTROLLER://{HOST}:{port},KAFKA://{HOST}:{kafka_port}",
+                "quorate.kafka.listener.name": "KAFKA",
+                "quorate.peer.protocol": "kafka",
+            } | settings
         super().__init__(folder.resolve(), node_id, port, **settings)
+        self.kafka_port = kafka_port
         self._library = library
         self.faults = Faults(self.folder / "faults")
 
@@ -137,7 +153,7 @@ class FaultyQuorum:
     """Voters from the first, and a client that watches them; `close` ends all.
 
     addresses: of the listeners. network: where given, the controllers reach each other through it;
-    `close` ends it, too.
+    `close` ends it, too. peer_protocol: the protocol between them, grpc or kafka.
     """
 
     def __init__(
@@ -147,29 +163,47 @@ class FaultyQuorum:
         ids: Sequence[int],
         *,
         network: Network | None = None,
+        peer_protocol: str = "grpc",
         **settings: object,
     ) -> None:
         ports = dict(zip(ids, free_ports(len(ids)), strict=True))
         self.addresses = [f"{HOST}:{port}" for port in ports.values()]
         self.network = network
-        advertised = list(self.addresses)
-        if network is not None:
-            advertised = [f"{HOST}:{network.add(i, port)}" for i, port in ports.items()]
-            network.watch(self._pids)
-        settings = {"controller.quorum.bootstrap.servers": ",".join(advertised)} | settings
+        self._speaks_kafka = peer_protocol == "kafka"
+        kafka_ports = (
+            dict(zip(ids, free_ports(len(ids)), strict=True)) if self._speaks_kafka else {}
+        )
+        advertised = self._advertise(ports)
+        peers = self._advertise(kafka_ports) or advertised
+        settings = {"controller.quorum.bootstrap.servers": ",".join(peers.values())} | settings
         self.nodes: dict[int, FaultyNode] = {}
-        for (node_id, port), address in zip(ports.items(), advertised, strict=True):
+        for node_id, port in ports.items():
             own = settings
             if network is not None:
-                own = settings | {"advertised.listeners": f"CONTROLLER://{address}"}
-            self.nodes[node_id] = FaultyNode(folder, node_id, port, library, **own)
+                listeners = {"CONTROLLER": advertised, "KAFKA": peers}
+                own = settings | {
+                    "advertised.listeners": ",".join(
+                        f"{name}://{addresses[node_id]}"
+                        for name, addresses in listeners.items()
+                        if name == "CONTROLLER" or self._speaks_kafka
+                    )
+                }
+            kafka_port = kafka_ports.get(node_id)
+            self.nodes[node_id] = FaultyNode(folder, node_id, port, library, kafka_port, **own)
+        if network is not None:
+            network.watch(self._pids)
         voters = ",".join(
-            f"{node.id}@{address}:{random_uuid()}"
-            for node, address in zip(self.nodes.values(), advertised, strict=True)
+            f"{node.id}@{advertised[node.id]}:{random_uuid()}" for node in self.nodes.values()
         )
         for node in self.nodes.values():
             self.format(node, f"--initial-controllers={voters}")
         self.admin: QuorumClient | None = None
+
+    def _advertise(self, ports: dict[int, int]) -> dict[int, str]:
+        """Where the nodes are reached at these ports of theirs."""
+        if self.network is not None:
+            ports = {node_id: self.network.add(node_id, port) for node_id, port in ports.items()}
+        return {node_id: f"{HOST}:{port}" for node_id, port in ports.items()}
 
     def _pids(self) -> dict[int, int]:
         """The nodes that run, id by pid. Other threads ask, too."""
@@ -189,6 +223,12 @@ class FaultyQuorum:
         for node in self.nodes.values():
             node.start()
         await self.whole()
+        if self._speaks_kafka:
+            # They were formatted with the first listener, and add the other one to the voter set.
+            await self.until(
+                "both listeners of all voters are known",
+                lambda d: all(len(voter.endpoints) == 2 for voter in d.voter_set),
+            )
 
     async def close(self) -> None:
         if self.admin is not None:

@@ -54,11 +54,13 @@ Say = Callable[[str], None]
 
 @dataclass(slots=True)
 class Report:
-    """What became of a run. kinds: those that were chosen. steps: each fault, its victims and when
-    it began. injected: the failures that the library returned, by fault.
+    """What became of a run. peer_protocol: between the controllers. kinds: those that were chosen.
+    steps: each fault, its victims and when it began. injected: the failures that the library
+    returned, by fault.
     """
 
     seed: int
+    peer_protocol: str = "grpc"
     kinds: list[str] = field(default_factory=list)
     steps: list[str] = field(default_factory=list)
     seconds: float = 0.0
@@ -92,7 +94,7 @@ class Report:
 
 
 class Soak:
-    """One run below a folder. `run` is its whole life."""
+    """One run below a folder. `run` is its whole life. peer_protocol: see `FaultyQuorum`."""
 
     def __init__(
         self,
@@ -106,6 +108,7 @@ class Soak:
         kinds: Sequence[str] = (),
         settings: Mapping[str, object] | None = None,
         judges_lives: bool = True,
+        peer_protocol: str = "grpc",
     ) -> None:
         self._folder = folder
         self._library = library
@@ -120,6 +123,7 @@ class Soak:
             library,
             range(1, nodes + 1),
             network=self._network,
+            peer_protocol=peer_protocol,
             **SETTINGS | dict(settings or {}),
         )
         self._spared_s = seconds / nodes
@@ -130,7 +134,7 @@ class Soak:
         self._number = 0
         self._faults: Counter[str] = Counter()
         self._began_s = 0.0
-        self.report = Report(seed, kinds=[kind.name for kind in self._kinds])
+        self.report = Report(seed, peer_protocol, kinds=[kind.name for kind in self._kinds])
 
     async def run(self) -> Report:
         """Until the time is up or something does not recover; then the verdict."""

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from quorate.cli.local_cluster import GRPC, KAFKA, PEER_PROTOCOLS
 from quorate.rpc.wire.limits import ChannelLimits
 
 from tests.soak.load import NAME, Load
@@ -35,6 +36,9 @@ NOTICED_S = (LIMITS.keepalive_ms + LIMITS.keepalive_timeout_ms) / 1000
 JUMPS_S = (300, -300, 0, 3600, -1800, 0)
 GAP_MAX_S = 5.0
 """Far above what is measured: others use the machine."""
+
+over_both = pytest.mark.parametrize("trio", PEER_PROTOCOLS, indirect=True)
+"""Of tests whose outcome depends on what carries the messages between the controllers."""
 
 SYNCS = ("fsync", "fdatasync")
 WRITES = ("write", "pwrite", "posix_fallocate")
@@ -117,6 +121,7 @@ async def test_a_full_disk_loses_nothing(trio: FaultyQuorum, role: str) -> None:
         await trio.whole()
 
 
+@over_both
 async def test_a_leader_whose_disk_hangs_resigns_and_stands_again_when_it_answers(
     trio: FaultyQuorum,
 ) -> None:
@@ -140,6 +145,7 @@ async def test_a_leader_whose_disk_hangs_resigns_and_stands_again_when_it_answer
     assert re.search(r"WARNING .*the disk completed a sync after \d+\.\d s", said)
 
 
+@over_both
 async def test_a_leader_that_slept_answers_no_stale_read(trio: FaultyQuorum) -> None:
     async with under_load(trio) as load:
         sleeper, epoch = await trio.leader()
@@ -199,10 +205,25 @@ async def test_clocks_that_jump_cause_no_elections(trio: FaultyQuorum) -> None:
         assert node.said().count(" in epoch ") < 10, node.said()
 
 
+BROKEN_KAFKA = "(Kafka's protocol at "
+"""What a follower says of its connection to a leader that broke."""
+
+
+def said(folder: Path) -> str:
+    """The logs of all controllers below a folder."""
+    return "".join(log.read_text() for log in folder.glob("node-*/controller.log"))
+
+
 MIXED_S = 25.0
 SHORT = {"metadata.log.max.record.bytes.between.snapshots": 1 << 20}
 MIXED = {
-    "network": ("leader isolated", "one-way partition", "connections reset", "flapping partition"),
+    "network": (
+        "leader isolated",
+        "one-way partition",
+        "connections reset",
+        "half-open connections",
+        "flapping partition",
+    ),
     "several": (
         "kill -9 of several",
         "SIGSTOP of several",
@@ -213,8 +234,11 @@ MIXED = {
 }
 
 
-@pytest.mark.parametrize("group", MIXED)
-async def test_a_short_soak(tmp_path: Path, library: Path, group: str) -> None:
+@pytest.mark.parametrize(
+    ("group", "protocol"),
+    [*((group, GRPC) for group in MIXED), ("network", KAFKA), ("several", KAFKA)],
+)
+async def test_a_short_soak(tmp_path: Path, library: Path, group: str, protocol: str) -> None:
     """Faults of one group, in the order that a seed gives; each must be recovered from."""
     soak = Soak(
         tmp_path,
@@ -226,8 +250,10 @@ async def test_a_short_soak(tmp_path: Path, library: Path, group: str) -> None:
         kinds=MIXED[group],
         settings=SHORT,
         judges_lives=False,
+        peer_protocol=protocol,
     )
     report = await soak.run()
     assert report.is_good, (report.steps, report.violations, report.failures)
     assert sum(report.faults.values()) > 1, report.steps
+    assert (BROKEN_KAFKA in said(tmp_path)) is (protocol == KAFKA)
     print(f"\n{report.acknowledged} acknowledged; " + "; ".join(report.steps), end=" ")

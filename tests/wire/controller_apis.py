@@ -17,7 +17,8 @@ _NO_AUTHORIZER: Final = "without an authorizer, Kafka's controllers fail with SE
 
 DIFFERENCES: Final[Mapping[str, str]] = {
     "AddRaftVoter": (
-        "rejects Kafka's controllers, which can only be observers; the text of REQUEST_TIMED_OUT"
+        "rejects Kafka's controllers unless `quorate.peer.protocol=kafka`; the text of "
+        "REQUEST_TIMED_OUT"
     ),
     "AlterConfigs": _INVALID_VALUES,
     "BrokerRegistration": "POLICY_VIOLATION if the log has records of applications",

@@ -163,6 +163,8 @@ def main(
         controllers.start(level)
         brokers = Brokers(folder, jars, controllers)
         stack.callback(brokers.kill)
+        if static:
+            controllers.make_static(brokers.nodes.values())
         brokers.start()
         shares = level >= "4.2"
         clients = run_clients(folder, classes, brokers, 0, shares=shares)
@@ -170,7 +172,7 @@ def main(
         roll = Roll(controllers, random.Random(seed), progress)
         try:
             if static:
-                controllers.upgrade()
+                make_dynamic(controllers, brokers)
             task = progress.add_task("replaced voters", total=rounds * 6)
             for _ in range(rounds):
                 for olds, news in ((KAFKAS, QUORATES), (QUORATES, KAFKAS)):
@@ -204,6 +206,16 @@ def main(
         console.print(f"the processes' folders are left in {folder}")
         raise typer.Exit(1)
     shutil.rmtree(folder)
+
+
+def make_dynamic(controllers: MixedControllers, brokers: Brokers) -> None:
+    """Upgrade kraft.version, and restart one broker after the other with bootstrap servers."""
+    controllers.upgrade()
+    controllers.make_dynamic(brokers.nodes.values())
+    for broker_id, node in brokers.nodes.items():
+        node.stop(STOP_S)
+        node.start()
+        brokers.wait(broker_id)
 
 
 def end_of(clients: subprocess.Popen[str]) -> str:

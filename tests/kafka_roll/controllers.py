@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 
 from quorate.log.meta_properties import random_uuid
@@ -15,6 +16,8 @@ from tests.processes import Process
 KAFKAS = (3001, 3002, 3003)
 QUORATES = (3004, 3005, 3006)
 STOP_S = 120.0
+SERVERS = "controller.quorum.bootstrap.servers"
+VOTERS = "controller.quorum.voters"
 
 
 class MixedControllers(Controllers):
@@ -33,10 +36,7 @@ class MixedControllers(Controllers):
             node: kafka_controller(folder, jars, node, self.ports, self.listener) for node in KAFKAS
         }
         if static:
-            voters = ",".join(f"{node}@{HOST}:{self.ports[node]}" for node in KAFKAS)
-            for each in self.kafkas.values():
-                each.settings["controller.quorum.voters"] = voters
-                del each.settings["controller.quorum.bootstrap.servers"]
+            self.make_static(self.kafkas.values())
         self.quorates: dict[int, Node] = {}
         for node, port in zip(QUORATES, free_ports(len(QUORATES)), strict=True):
             made = Node(folder, node, port)
@@ -65,6 +65,18 @@ class MixedControllers(Controllers):
         for each in KAFKAS:
             self.wait(each)
 
+    def make_static(self, nodes: Iterable[KafkaNode]) -> None:
+        """Let these nodes know Kafka's controllers by `controller.quorum.voters`."""
+        for node in nodes:
+            del node.settings[SERVERS]
+            node.settings[VOTERS] = ",".join(f"{each}@{HOST}:{self.ports[each]}" for each in KAFKAS)
+
+    def make_dynamic(self, nodes: Iterable[KafkaNode]) -> None:
+        """Let these nodes know all controllers, from their next start on."""
+        for node in nodes:
+            del node.settings[VOTERS]
+            node.settings[SERVERS] = self.addresses
+
     def upgrade(self) -> None:
         """From kraft.version 0 to 1, while Kafka's controllers are the voters."""
 
@@ -73,9 +85,7 @@ class MixedControllers(Controllers):
             return "was upgraded to 1" in said
 
         until("kraft.version is 1", is_done, START_S)
-        for node in self.kafkas.values():
-            del node.settings["controller.quorum.voters"]
-            node.settings["controller.quorum.bootstrap.servers"] = self.addresses
+        self.make_dynamic(self.kafkas.values())
 
     def process(self, node_id: int) -> Process:
         return self.kafkas.get(node_id) or self.quorates[node_id]

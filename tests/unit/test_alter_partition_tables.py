@@ -138,6 +138,7 @@ def test_an_ineligible_replica(state: str, version: int) -> None:
         case "fenced":
             made.expire(3)
         case "shutting down":
+            made.create("led", (3, 1))
             made.heartbeat(3, want_shutdown=True)
             assert made.committed.cluster.brokers[3].in_controlled_shutdown
     assert 3 not in made.partition("t").isr

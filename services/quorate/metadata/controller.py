@@ -216,6 +216,9 @@ class MetadataController:
         bootstrap = self._bootstrap(active.context)
         records, response = self._dispatch(request, now_ms, next_offset + len(bootstrap))
         if not records:
+            if isinstance(request, r.BrokerHeartbeat):
+                # Before it may stop, the other brokers must replay what is written by now.
+                self._note_shutdown(request.broker_id, next_offset - 1)
             return ControllerResult((), response)
         if bootstrap and not _sets_metadata_version(records):
             # Without a level, records are created at the latest one.
@@ -224,7 +227,9 @@ class MetadataController:
         self._write(records, now_ms, next_offset)
         if isinstance(response, r.RegisterBrokerResponse):
             assert isinstance(request, r.RegisterBroker), "only RegisterBroker gets that response"
-            active.context.sessions.begin(request.broker_id, response.broker_epoch, now_ms)
+            # The session of a new process begins with its first heartbeat.
+            active.context.registered_at[request.broker_id] = next_offset + len(records) - 1
+            active.context.sessions.registered(request.broker_id, response.broker_epoch)
         if isinstance(request, r.BrokerHeartbeat) and request.want_shutdown:
             self._note_shutdown(request.broker_id, next_offset + len(records) - 1)
         return ControllerResult(tuple(records), response)

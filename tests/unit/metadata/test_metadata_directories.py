@@ -105,3 +105,44 @@ def test_while_brokers_migrate_the_leader_is_told_by_a_new_epoch() -> None:
     partition = cluster.committed.topics.partition(topic_id, 0)
     assert partition is not None
     assert (partition.leader, partition.leader_epoch, partition.partition_epoch) == (1, 6, 8)
+
+
+def test_a_new_replica_has_kafkas_id_for_an_unknown_directory() -> None:
+    """KIP-858: 0 is MIGRATING and 1 UNASSIGNED; Kafka's brokers act on these numbers."""
+    cluster = Cluster()
+    for broker, directories in ((1, (directory(1),)), (2, (directory(2), OTHER))):
+        assert cluster.register(broker, log_dirs=directories).error is E.NONE
+        assert not cluster.heartbeat(broker).is_fenced
+    topic_id = cluster.create("t", (1, 2))
+    partition = cluster.committed.topics.partition(topic_id, 0)
+    assert partition is not None
+    assert partition.directories == (directory(1), "AAAAAAAAAAAAAAAAAAAAAQ")
+
+
+def test_a_replica_in_a_lost_directory_is_not_elected() -> None:
+    cluster = Cluster(1)
+    lost, left = directory(2), OTHER
+    cluster.register(2, log_dirs=(lost, left))
+    cluster.heartbeat(2)
+    topic_id = cluster.create("t", (2, 1))
+    assert assign(cluster, (lost, topic_id, 0), broker=2) == [E.NONE]
+    cluster.heartbeat(1, want_fence=True)
+    cluster.heartbeat(2, offline_log_dirs=(lost,))
+    assert cluster.partition("t").leader == -1
+    assert cluster.partition("t").isr == (2,), "its last member stays in"
+    cluster.heartbeat(1)
+    assert cluster.partition("t").leader == -1, "broker 2 is active, but has lost the replica"
+
+
+def test_all_directories_may_fail() -> None:
+    """Kafka's controllers write the registration then, too, although nothing is left in it."""
+    cluster = Cluster(2)
+    cluster.create("t", (1, 2))
+    topic_id = cluster.committed.topics.ids["t"]
+    assert assign(cluster, (directory(1), topic_id, 0)) == [E.NONE]
+    cluster.heartbeat(1, offline_log_dirs=(directory(1),))
+    assert [type(record).__name__ for record in cluster.last] == [
+        "PartitionChangeRecord",
+        "BrokerRegistrationChangeRecord",
+    ]
+    assert cluster.partition("t").leader == 2

@@ -326,7 +326,6 @@ def test_controlled_shutdown() -> None:
     assert (done.should_shut_down, done.is_fenced) == (True, True)
     broker = cluster.committed.cluster.brokers[1]
     assert (broker.fenced, broker.in_controlled_shutdown) == (True, True)
-    assert cluster.heartbeat(1).should_shut_down, "it cannot come back as the same process"
     cluster.start_broker(1, "next")
     assert cluster.committed.cluster.is_active(1)
 
@@ -563,3 +562,45 @@ def test_a_large_isr_needs_no_eligible_replicas() -> None:
     cluster.start_broker(2, "again")
     cluster.propose("t", (3, 2))
     assert cluster.partition("t").eligible_leader_replicas is None
+
+
+# --- as Kafka does --------------------------------------------------------------------------------
+
+
+def test_a_broker_that_was_unregistered_may_have_lost_records() -> None:
+    cluster = Cluster(2, elr=True)
+    cluster.ask(
+        r.IncrementalAlterConfigs(
+            (r.ConfigChange(r.ConfigResource(4, ""), (r.ConfigOp("min.insync.replicas", "2", 0),)),)
+        )
+    )
+    cluster.create("t", (1, 2))
+    cluster.ask(r.UnregisterBroker(2))
+    assert cluster.partition("t").eligible_leader_replicas == (2,)
+    cluster.register(2, "next")
+    assert cluster.partition("t").eligible_leader_replicas is None
+
+
+def test_the_registration_counts_for_a_broker_that_registers_again() -> None:
+    """Its epoch stays that of the first one, but it must replay the last one."""
+    cluster = Cluster(1)
+    before = cluster.offset
+    cluster.register(1)
+    assert not cluster.heartbeat(1, metadata_offset=before - 1).caught_up
+    assert cluster.heartbeat(1, metadata_offset=before).caught_up
+
+
+def test_a_broker_that_leads_nothing_may_stop_at_once() -> None:
+    cluster = Cluster(2)
+    cluster.create("t", (1, 2))
+    assert cluster.heartbeat(2, want_shutdown=True).should_shut_down
+    assert cluster.partition("t").isr == (1,)
+    assert kinds(cluster) == ["PartitionChange", "BrokerRegistrationChange"]
+
+
+def test_a_feature_that_is_not_finalized_must_allow_its_absence() -> None:
+    cluster = Cluster(1)
+    features = (*FEATURES, r.BrokerFeature("foo.version", VersionRange(1, 3)))
+    assert cluster.register(2, features=features).error is E.UNSUPPORTED_VERSION
+    features = (*FEATURES, r.BrokerFeature("foo.version", VersionRange(0, 3)))
+    assert cluster.register(2, features=features).error is E.NONE

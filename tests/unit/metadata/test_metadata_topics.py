@@ -63,7 +63,7 @@ def test_names_that_exist_or_collide() -> None:
 
 def test_a_name_twice_in_a_request() -> None:
     topics = (r.NewTopic("a", 1, 1), r.NewTopic("b", 1, 1), r.NewTopic("a", 1, 1))
-    assert created(Cluster(1), *topics) == [E.INVALID_REQUEST, E.NONE, E.INVALID_REQUEST]
+    assert created(Cluster(1), *topics) == [E.INVALID_REQUEST, E.NONE]
 
 
 # --- creating -------------------------------------------------------------------------------------
@@ -310,13 +310,17 @@ def test_deleting() -> None:
         )
     )
     assert [(t.name, t.error) for t in answer.topics] == [
-        ("t", E.NONE),
-        ("", E.INVALID_REQUEST),
+        ("t", E.INVALID_REQUEST),
         ("nobody", E.UNKNOWN_TOPIC_OR_PARTITION),
         ("", E.UNKNOWN_TOPIC_ID),
         ("u", E.INVALID_REQUEST),
         ("", E.INVALID_REQUEST),
     ]
+    assert list(cluster.committed.topics.ids) == ["t", "u"], "t is named by name and id"
+    twice = cluster.ask(r.DeleteTopics((r.TopicRef("u"), r.TopicRef("u"))))
+    assert [(t.name, t.error) for t in twice.topics] == [("u", E.INVALID_REQUEST)]
+    (deleted,) = cluster.ask(r.DeleteTopics((r.TopicRef("t"),))).topics
+    assert (deleted.error, deleted.topic_id) == (E.NONE, topic_id)
     assert list(cluster.committed.topics.ids) == ["u"]
     assert cluster.committed.configs.resources == {}
 
@@ -539,3 +543,39 @@ def test_leader_epochs_grow_with_a_smaller_isr_below_3_6() -> None:
         cluster.create("t", (1, 2))
         cluster.propose("t", (1,))
         assert cluster.partition("t").leader_epoch == epoch
+
+
+# --- as Kafka does --------------------------------------------------------------------------------
+
+
+def test_nobody_creates_a_topic_where_the_metadata_is() -> None:
+    assert created(Cluster(1), r.NewTopic("__cluster_metadata", 1, 1)) == [E.INVALID_REQUEST]
+
+
+def test_partitions_must_be_consecutive() -> None:
+    cluster = Cluster(1)
+
+    def create(*numbers: int) -> list[ErrorCode]:
+        assignments = ((1,),) * len(numbers)
+        topic = r.NewTopic("t", assignments=assignments, partition_numbers=numbers)
+        return created(cluster, topic)
+
+    assert create(1) == [E.INVALID_REPLICA_ASSIGNMENT]
+    assert create(0, 0) == [E.INVALID_REPLICA_ASSIGNMENT]
+    assert create(1, 0) == [E.NONE]
+    assert cluster.partition("t", 1).leader == 1
+
+
+def test_clearing_eligible_replicas_is_a_change_of_the_partition() -> None:
+    """Brokers count it: a leader would propose ISRs for an epoch that does not exist otherwise."""
+    cluster = Cluster(2, elr=True)
+    alter = r.ConfigChange(r.ConfigResource(4, ""), (r.ConfigOp("min.insync.replicas", "2", 0),))
+    cluster.ask(r.IncrementalAlterConfigs((alter,)))
+    cluster.create("t", (1, 2))
+    cluster.heartbeat(2, want_fence=True)
+    before = cluster.partition("t")
+    assert before.eligible_leader_replicas == (2,)
+    cluster.ask(r.IncrementalAlterConfigs((alter,)))
+    after = cluster.partition("t")
+    assert after.eligible_leader_replicas is None
+    assert after.partition_epoch == before.partition_epoch + 1

@@ -99,7 +99,9 @@ class ConfigKey:
             if value.strip() == "*" or all(_THROTTLED.fullmatch(item) for item in items):
                 return None
             return self._says(
-                value, "It must be the wildcard * or a list of [partitionId]:[brokerId]"
+                f"[{', '.join(items)}]",
+                f"{self.name} must be the literal '*' or a list of replicas in the following "
+                "format: [partitionId]:[brokerId],[partitionId]:[brokerId],...",
             )
         if self.choices and value.strip():
             # An empty item is not a valid choice. Duplicates are allowed.

@@ -10,7 +10,7 @@ Source: KIP-631; Kafka's TopicsImage.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from quorate.metadata.image.delta import MetadataDelta
 from quorate.metadata.image.partition_index import PartitionIndex
@@ -156,7 +156,7 @@ class TopicsImage:
         return name
 
     def apply_clear_elr(self, record: ClearElrRecord, delta: MetadataDelta) -> None:
-        """Clear the ELR of one topic, or of all. Partition epochs do not change."""
+        """Clear the ELR of one topic, or of all: a change of each partition that has one."""
         topic_ids = list(self.names)
         if record.topic_name:
             if record.topic_name not in self.ids:
@@ -165,5 +165,10 @@ class TopicsImage:
         for topic_id in topic_ids:
             for old in list(self._partitions[topic_id].values()):
                 if old.eligible_leader_replicas or old.last_known_elr:
-                    new = replace(old, eligible_leader_replicas=None, last_known_elr=None)
-                    self._set(new, old, delta)
+                    change = PartitionChangeRecord(
+                        old.partition_id,
+                        old.topic_id,
+                        eligible_leader_replicas=(),
+                        last_known_elr=(),
+                    )
+                    self._set(merged(old, change), old, delta)

@@ -3,11 +3,11 @@
 A broker is fenced, unfenced or in controlled shutdown. Each heartbeat may move it to another state:
 
     state        condition                                       result
-    fenced       requests shutdown                               may stop
+    fenced       requests shutdown                               fenced again, may stop
                  requests unfencing, has replayed registration   unfenced
     unfenced     requests fencing                                fenced
-                 requests shutdown, leads or is in an ISR        controlled shutdown
-                 requests shutdown, holds nothing                fenced, may stop
+                 requests shutdown, leads a partition            controlled shutdown
+                 requests shutdown, leads nothing                fenced, may stop
     controlled   still leads a partition                         unchanged
     shutdown     every active broker has replayed its shutdown   fenced, may stop
 
@@ -103,11 +103,12 @@ def register(
         ),
         log_dirs=request.log_dirs,
     )
-    records: list[MetadataRecord] = [at_level(record, context.image.level)]
-    if existing is not None and not is_same:
-        was_clean = request.previous_epoch == existing.broker_epoch
-        records += broker_restarted(context, request.broker_id, was_clean=was_clean)
-    return records, RegisterBrokerResponse(epoch)
+    records: list[MetadataRecord] = []
+    if not is_same:
+        # A broker that was unregistered may have lost records, too.
+        was_clean = existing is not None and request.previous_epoch == existing.broker_epoch
+        records = broker_restarted(context, request.broker_id, was_clean=was_clean)
+    return [*records, at_level(record, context.image.level)], RegisterBrokerResponse(epoch)
 
 
 def registered_endpoints(
@@ -128,10 +129,6 @@ def _check_registration(
             ErrorCode.INCONSISTENT_CLUSTER_ID,
             f"Expected cluster ID {cluster_id}, but got cluster ID {request.cluster_id}",
         )
-    fault = _malformed(request)
-    if fault:
-        raise RefusedError(ErrorCode.INVALID_REGISTRATION, fault)
-    _check_mode(context, request)
     existing = context.image.cluster.brokers.get(request.broker_id)
     if (
         existing is not None
@@ -145,7 +142,11 @@ def _check_registration(
             "restarted this should self-resolve once the heartbeat manager expires the broker's "
             "session.",
         )
+    _check_mode(context, request)
     _check_directories(context, request)
+    fault = _malformed(request)
+    if fault:
+        raise RefusedError(ErrorCode.INVALID_REGISTRATION, fault)
     _check_features(context, request)
 
 
@@ -232,6 +233,7 @@ def _check_directories(context: ControllerContext, request: RegisterBroker) -> N
 
 
 def _check_features(context: ControllerContext, request: RegisterBroker) -> None:
+    levels = context.image.features.levels
     supported = {feature.name: feature.supported for feature in request.features}
     if len(supported) < len(request.features):
         raise RefusedError(ErrorCode.INVALID_REGISTRATION, "A feature is named twice.")
@@ -239,10 +241,10 @@ def _check_features(context: ControllerContext, request: RegisterBroker) -> None
         raise RefusedError(
             ErrorCode.INVALID_REGISTRATION, "Request features do not contain 'metadata.version'"
         )
-    for name, level in context.image.features.levels.items():
-        if name == KRAFT_VERSION:
+    for name in (*supported, *levels):
+        if name == KRAFT_VERSION or (name == METADATA_VERSION and name not in levels):
             continue
-        found = supported.get(name, VersionRange(0, 0))
+        level, found = levels.get(name, 0), supported.get(name, VersionRange(0, 0))
         if level not in found:
             raise RefusedError(
                 ErrorCode.UNSUPPORTED_VERSION,
@@ -261,7 +263,7 @@ def unregister(
             ErrorCode.BROKER_ID_NOT_REGISTERED,
             f"Broker ID {request.broker_id} is not currently registered",
         )
-    records = broker_leaves(context, request.broker_id)
+    records = broker_leaves(context, request.broker_id, is_gone=True)
     records.append(UnregisterBrokerRecord(request.broker_id, broker.broker_epoch, version=0))
     return records, UnregisterBrokerResponse()
 
@@ -285,7 +287,8 @@ def heartbeat(
 def _next_state(
     context: ControllerContext, broker: Broker, request: BrokerHeartbeat
 ) -> tuple[list[MetadataRecord], BrokerHeartbeatResponse]:
-    caught_up = request.metadata_offset >= broker.broker_epoch
+    registered_at = context.registered_at.get(broker.broker_id, broker.broker_epoch)
+    caught_up = request.metadata_offset >= registered_at
     records: list[MetadataRecord] = []
     if request.offline_log_dirs:
         records += _directories_failed(context, broker, request.offline_log_dirs)
@@ -295,7 +298,7 @@ def _next_state(
                 caught_up, broker.fenced, broker.in_controlled_shutdown
             )
     if broker.fenced:
-        if request.want_shutdown or broker.in_controlled_shutdown:
+        if request.want_shutdown:
             return _let_go(context, broker, caught_up)
         if request.want_fence or not caught_up or context.is_busy_with(broker.broker_id):
             return [], BrokerHeartbeatResponse(caught_up)
@@ -305,10 +308,7 @@ def _next_state(
             return _let_go(context, broker, caught_up)
         return [], BrokerHeartbeatResponse(caught_up, False, in_controlled_shutdown=True)
     if request.want_shutdown:
-        holds_some = broker.broker_id in context.index.in_isr or context.index.leads_any(
-            broker.broker_id
-        )
-        if request.want_fence or not holds_some:
+        if request.want_fence or not context.index.leads_any(broker.broker_id):
             return _let_go(context, broker, caught_up)
         return begin_shutdown(context, broker), BrokerHeartbeatResponse(
             caught_up, False, in_controlled_shutdown=context.image.level >= IN_CONTROLLED_SHUTDOWN
@@ -322,9 +322,10 @@ def _let_go(
     context: ControllerContext, broker: Broker, caught_up: bool
 ) -> tuple[list[MetadataRecord], BrokerHeartbeatResponse]:
     """Let the broker stop, and end its session so that its next process can register at once."""
-    records = [] if broker.fenced else fence(context, broker)
     context.sessions.end(broker.broker_id)
-    return records, BrokerHeartbeatResponse(caught_up, is_fenced=True, should_shut_down=True)
+    return fence(context, broker), BrokerHeartbeatResponse(
+        caught_up, is_fenced=True, should_shut_down=True
+    )
 
 
 def _may_stop(context: ControllerContext, broker: Broker) -> bool:
@@ -344,7 +345,7 @@ def _may_stop(context: ControllerContext, broker: Broker) -> bool:
 
 def fence(context: ControllerContext, broker: Broker) -> list[MetadataRecord]:
     """Fence the broker and remove it from its ISRs."""
-    return [_change(context, broker, fenced=FENCE), *broker_leaves(context, broker.broker_id)]
+    return [*broker_leaves(context, broker.broker_id), _change(context, broker, fenced=FENCE)]
 
 
 def unfence(context: ControllerContext, broker: Broker) -> list[MetadataRecord]:
@@ -396,14 +397,9 @@ def _directories_failed(
     """Remove the broker's replicas in failed directories from ISRs and leadership (KIP-858)."""
     gone = set(failed) & set(broker.log_dirs)
     left = tuple(directory for directory in broker.log_dirs if directory not in gone)
-    if not gone or not left:
-        # A broker without any online directory stops by itself and is then fenced.
+    if not gone:
         return []
-    records: list[MetadataRecord] = [
-        BrokerRegistrationChangeRecord(
-            broker.broker_id, broker.broker_epoch, log_dirs=left, version=2
-        )
-    ]
+    records: list[MetadataRecord] = []
     for key in list(context.index.in_isr.get(broker.broker_id, ())):
         partition = context.partition(key)
         where = dict(zip(partition.replicas, partition.directories, strict=False))
@@ -412,4 +408,8 @@ def _directories_failed(
         record = Change.without(context, partition, broker.broker_id).build()
         if record is not None:
             records.append(record)
-    return records
+    # Without any directory left the record says that nothing changed: the broker stops by itself.
+    change = BrokerRegistrationChangeRecord(
+        broker.broker_id, broker.broker_epoch, log_dirs=left, version=2
+    )
+    return [*records, change]

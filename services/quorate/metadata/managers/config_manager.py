@@ -47,12 +47,10 @@ def alter_configs(
     times = Counter(change.resource for change in request.changes)
     batch = context.batch()
     outcomes = []
-    for change in request.changes:
+    for change in {each.resource: each for each in request.changes}.values():
         try:
             if times[change.resource] > 1:
-                raise RefusedError(
-                    ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
-                )
+                raise RefusedError(ErrorCode.INVALID_REQUEST, "Duplicate resource.")
             is_whole = isinstance(request, AlterConfigs)
             batch.add(_altered(context, _replacing(context, change) if is_whole else change))
             outcomes.append(ConfigOutcome(change.resource))
@@ -73,7 +71,7 @@ def _replacing(context: ControllerContext, change: ConfigChange) -> ConfigChange
 
 def _altered(context: ControllerContext, change: ConfigChange) -> list[MetadataRecord]:
     resource = change.resource
-    _check_resource(context, resource)
+    _check_resource_name(resource)
     names = [op.name for op in change.ops]
     if len(set(names)) < len(names):
         raise RefusedError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
@@ -85,7 +83,10 @@ def _altered(context: ControllerContext, change: ConfigChange) -> list[MetadataR
             after.pop(op.name, None)
         else:
             after[op.name] = value
-    changed = [op.name for op in change.ops if before.get(op.name) != after.get(op.name)]
+    # A broker loads a file again when a config that names it is written, so brokers' configs are
+    # written although they do not change.
+    is_forced = resource.type == ConfigResourceType.BROKER
+    changed = [name for name in names if is_forced or before.get(name) != after.get(name)]
     check_configs(resource, after, changed)
     if (
         resource.type == ConfigResourceType.BROKER
@@ -99,6 +100,7 @@ def _altered(context: ControllerContext, change: ConfigChange) -> list[MetadataR
         )
     if context.elr_enabled and MIN_ISR in names and resource.type == ConfigResourceType.BROKER:
         _check_min_isr(resource, after)
+    _check_existence(context, resource)
     return _records(context, resource, {name: after.get(name) for name in changed})
 
 
@@ -125,7 +127,7 @@ def topic_config_records(
     for name, value in configs:
         if value is None:
             raise RefusedError(
-                ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs : {name}"
+                ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {name}"
             )
         if name in values:
             raise RefusedError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
@@ -134,35 +136,24 @@ def topic_config_records(
     return _records(context, resource, values)
 
 
-def _check_resource(context: ControllerContext, resource: ConfigResource) -> None:
+def _check_resource_name(resource: ConfigResource) -> None:
     match resource.type:
         case ConfigResourceType.TOPIC:
             fault = topic_name_fault(resource.name)
             if fault is not None:
-                raise RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name: {fault}")
-            if resource.name not in context.image.topics.ids:
                 raise RefusedError(
-                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                    f"The topic '{resource.name}' does not exist.",
+                    ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {fault}"
                 )
         case ConfigResourceType.BROKER:
             if resource.name and not re.fullmatch(r"[0-9]{1,10}", resource.name, re.ASCII):
                 raise RefusedError(
                     ErrorCode.INVALID_REQUEST, f"Invalid broker name: {resource.name}"
                 )
-            cluster = context.image.cluster
-            if resource.name and (
-                int(resource.name) not in cluster.brokers
-                and int(resource.name) not in cluster.controllers
-            ):
-                raise RefusedError(
-                    ErrorCode.BROKER_ID_NOT_REGISTERED,
-                    f"No node with id {resource.name} found.",
-                )
         case ConfigResourceType.CLIENT_METRICS | ConfigResourceType.GROUP:
             if not resource.name:
+                kind = ConfigResourceType(resource.type).name.lower().replace("_", " ")
                 raise RefusedError(
-                    ErrorCode.INVALID_REQUEST, "Default resources are not allowed here."
+                    ErrorCode.INVALID_REQUEST, f"Default {kind} resources are not allowed."
                 )
             if not fits(resource.name):
                 raise RefusedError(
@@ -170,7 +161,23 @@ def _check_resource(context: ControllerContext, resource: ConfigResource) -> Non
                     "The resource name is longer than a record can hold.",
                 )
         case _:
-            raise RefusedError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.type}")
+            raise RefusedError(
+                ErrorCode.UNSUPPORTED_VERSION, f"Unknown resource type {resource.type}."
+            )
+
+
+def _check_existence(context: ControllerContext, resource: ConfigResource) -> None:
+    if resource.type == ConfigResourceType.TOPIC:
+        if resource.name not in context.image.topics.ids:
+            raise RefusedError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{resource.name}' does not exist."
+            )
+    elif resource.type == ConfigResourceType.BROKER and resource.name:
+        cluster = context.image.cluster
+        if int(resource.name) not in cluster.brokers | cluster.controllers:
+            raise RefusedError(
+                ErrorCode.BROKER_ID_NOT_REGISTERED, f"No node with id {resource.name} found."
+            )
 
 
 def _value(resource: ConfigResource, op: ConfigOp, old: str | None) -> str | None:
@@ -185,7 +192,8 @@ def _value(resource: ConfigResource, op: ConfigOp, old: str | None) -> str | Non
     if op.operation == SET:
         return op.value
     definition = CONFIG_DEFINITIONS[resource.type].get(op.name)
-    if definition is None or not definition.is_list:
+    has_lists = resource.type in (ConfigResourceType.TOPIC, ConfigResourceType.BROKER)
+    if definition is None or not definition.is_list or not has_lists:
         verb = "APPEND" if op.operation == APPEND else "SUBTRACT"
         raise RefusedError(
             ErrorCode.INVALID_CONFIG,

@@ -163,6 +163,8 @@ class ControllerContext:
     """The start of the next placement. It advances with each partition to spread the load."""
     colliding: dict[str, str] = field(default_factory=dict)
     """Topic names by `collision_key`."""
+    registered_at: dict[int, int] = field(default_factory=dict)
+    """The offsets of the registrations, by broker; without those of previous active controllers."""
     election_tasks: deque[ElectionTask] = field(default_factory=deque)
     """The tasks in progress."""
 
@@ -238,20 +240,32 @@ class ControllerContext:
     def directory_of(self, broker_id: int) -> DirectoryId:
         """The directory of a new replica on the broker (KIP-858).
 
-        It is the broker's directory if the broker has exactly one. Otherwise it is Kafka's reserved
-        id UNASSIGNED, with which the broker decides.
+        It is the broker's directory if the broker has exactly one. Otherwise it is one of Kafka's
+        reserved ids: UNASSIGNED, with which the broker decides, or MIGRATING for a broker that
+        registered none.
         """
         broker = self.image.cluster.brokers.get(broker_id)
-        if broker is not None and len(broker.log_dirs) == 1:
-            return broker.log_dirs[0]
-        return UNASSIGNED_DIRECTORY
+        if broker is None or len(broker.log_dirs) > 1:
+            return UNASSIGNED_DIRECTORY
+        return broker.log_dirs[0] if broker.log_dirs else MIGRATING_DIRECTORY
+
+    def is_online(self, broker_id: int, directory_id: DirectoryId) -> bool:
+        """Whether a replica of a registered broker may be in a directory.
+
+        It may be in one that the broker registered and did not lose, or in one that is not known
+        yet. A broker that registered below metadata.version 3.7-IV2 has none that are known.
+        """
+        if directory_id in (UNASSIGNED_DIRECTORY, MIGRATING_DIRECTORY):
+            return True
+        registered = self.image.cluster.brokers[broker_id].log_dirs
+        return directory_id != LOST_DIRECTORY and (not registered or directory_id in registered)
 
 
-UNASSIGNED_DIRECTORY: DirectoryId = "A" * 22
-"""Kafka's DirectoryId.UNASSIGNED: sixteen zero bytes."""
-LOST_DIRECTORY: DirectoryId = "A" * 21 + "Q"
-"""Kafka's DirectoryId.LOST: the replica is in a directory that failed."""
-MIGRATING_DIRECTORY: DirectoryId = "A" * 21 + "g"
-"""Kafka's DirectoryId.MIGRATING: the replica was created before directories were recorded."""
+MIGRATING_DIRECTORY: DirectoryId = "A" * 22
+"""Kafka's DirectoryId.MIGRATING (0): the replica was created before directories were recorded."""
+UNASSIGNED_DIRECTORY: DirectoryId = "A" * 21 + "Q"
+"""Kafka's DirectoryId.UNASSIGNED (1): the broker has not chosen a directory yet."""
+LOST_DIRECTORY: DirectoryId = "A" * 21 + "g"
+"""Kafka's DirectoryId.LOST (2): the replica is in a directory that failed."""
 RESERVED_DIRECTORIES = frozenset("A" * 21 + last for last in "AQgw")
-"""UNASSIGNED, LOST, MIGRATING and one more: small numbers that do not identify a directory."""
+"""MIGRATING, UNASSIGNED, LOST and one more: small numbers that do not identify a directory."""

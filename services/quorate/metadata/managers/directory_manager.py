@@ -8,9 +8,9 @@ Steps, in this order; the first that applies determines the response:
 4. the broker is not a replica of the partition         NOT_LEADER_OR_FOLLOWER
 5. a partition is named twice                           INVALID_REQUEST
 6. the directory is recorded. If it is not one of the broker's online directories, the replica
-   leaves the ISR and loses leadership. The partition epoch grows. While a migration from ZooKeeper
-   is under way, the leader epoch grows too: without that, a leader in ZooKeeper mode would keep
-   using the old partition epoch
+   leaves the ISR and loses leadership, in a second record. The partition epoch grows with each.
+   While a migration from ZooKeeper is under way, the leader epoch grows too: without that, a leader
+   in ZooKeeper mode would keep using the old partition epoch
 
 Source: KIP-858 "AssignReplicasToDirs".
 """
@@ -21,9 +21,7 @@ from dataclasses import replace
 
 from quorate.metadata.image.partitions import NO_LEADER_CHANGE, Partition
 from quorate.metadata.managers.controller_context import (
-    LOST_DIRECTORY,
     MIGRATING_DIRECTORY,
-    RESERVED_DIRECTORIES,
     ControllerContext,
     RefusedError,
 )
@@ -48,7 +46,8 @@ def assign_replicas(
             ErrorCode.UNSUPPORTED_VERSION, "Directory assignment is not supported yet."
         )
     context.check_broker_epoch(request.broker_id, request.broker_epoch)
-    records: list[MetadataRecord] = []
+    assigned: list[MetadataRecord] = []
+    removed: list[MetadataRecord] = []
     answers = []
     seen: set[tuple[str, int]] = set()
     for wanted in request.replicas:
@@ -59,15 +58,17 @@ def assign_replicas(
             if key in seen:
                 raise RefusedError(ErrorCode.INVALID_REQUEST, "The partition is named twice.")
             seen.add(key)
-            record = _assigned(context, partition, request.broker_id, wanted.directory_id)
-            if record is not None:
-                records.append(record)
+            directory, removal = _assigned(
+                context, partition, request.broker_id, wanted.directory_id
+            )
+            assigned += directory
+            removed += removal
         except RefusedError as refused:
             error = refused.error
         answers.append(
             AssignedReplica(wanted.directory_id, wanted.topic_id, wanted.partition, error)
         )
-    return records, AssignReplicasToDirsResponse(tuple(answers))
+    return [*assigned, *removed], AssignReplicasToDirsResponse(tuple(answers))
 
 
 def _partition(context: ControllerContext, broker_id: int, wanted: ReplicaAssignment) -> Partition:
@@ -84,32 +85,28 @@ def _partition(context: ControllerContext, broker_id: int, wanted: ReplicaAssign
 
 def _assigned(
     context: ControllerContext, partition: Partition, broker_id: int, directory_id: str
-) -> MetadataRecord | None:
-    """Step 6; None if nothing changes."""
+) -> tuple[list[MetadataRecord], list[MetadataRecord]]:
+    """Step 6: the record of the directory, and that of the removal; each only if it is needed."""
     known = dict(zip(partition.replicas, partition.directories, strict=False))
     directories = tuple(
         directory_id if replica == broker_id else known.get(replica, MIGRATING_DIRECTORY)
         for replica in partition.replicas
     )
-    record: PartitionChangeRecord | None = None
-    if not _is_good(context, broker_id, directory_id):
-        record = Change.without(context, partition, broker_id).build()
-    if directories == partition.directories:
-        return record
-    if record is None:
+    removal: PartitionChangeRecord | None = None
+    if not context.is_online(broker_id, directory_id):
+        removal = Change.without(context, partition, broker_id).build()
+    removed: list[MetadataRecord] = [] if removal is None else [removal]
+    # A leaderless partition may get a leader, whatever its directories.
+    record = Change.of(context, partition).build()
+    if directories != partition.directories:
         version = partition_version(context.image.level)
-        record = PartitionChangeRecord(partition.partition_id, partition.topic_id, version=version)
-    if is_migrating(context) and record.leader == NO_LEADER_CHANGE:
+        unchanged = PartitionChangeRecord(
+            partition.partition_id, partition.topic_id, version=version
+        )
+        record = replace(record or unchanged, directories=directories)
+    if record is None:
+        return [], removed
+    keeps_leader = removal is None or removal.leader == NO_LEADER_CHANGE
+    if is_migrating(context) and keeps_leader and record.leader == NO_LEADER_CHANGE:
         record = replace(record, leader=partition.leader)
-    return replace(record, directories=directories)
-
-
-def _is_good(context: ControllerContext, broker_id: int, directory_id: str) -> bool:
-    """Whether a replica may be in the directory.
-
-    It may be in one that the broker registered and did not lose, or in one that is not known yet (a
-    reserved id other than LOST).
-    """
-    if directory_id in RESERVED_DIRECTORIES:
-        return directory_id != LOST_DIRECTORY
-    return directory_id in context.image.cluster.brokers[broker_id].log_dirs
+    return [record], removed

@@ -3,8 +3,7 @@
 This release, every registered broker and every controller that currently votes or fetches must
 support a level. Registrations of other controllers are stale and do not count. metadata.version can
 be downgraded only if no metadata can be lost; the downgrade cannot be forced. Enabling eligible
-leader replicas fixes min.insync.replicas for the whole cluster; disabling the feature clears them
-(KIP-966).
+leader replicas fixes min.insync.replicas for the whole cluster (KIP-966).
 
 Source: KIP-584, KIP-778, KIP-966, KIP-1022 (dependencies); Kafka's FeatureControlManager.
 """
@@ -34,7 +33,6 @@ from quorate.metadata.requests import FeatureUpdate, UpdateFeatures, UpdateFeatu
 from quorate.raft.errors import ErrorCode
 from quorate.raft.types import VersionRange
 from quorate.records.metadata import (
-    ClearElrRecord,
     ConfigRecord,
     FeatureLevelRecord,
     MetadataRecord,
@@ -71,9 +69,8 @@ def update_features(
         if times[update.name] > 1:
             raise RefusedError(ErrorCode.INVALID_REQUEST, f"{update.name} is named twice.")
         _check(context, update)
-        if levels.get(update.name, 0) != update.level:
-            records.append(FeatureLevelRecord(update.name, update.level, version=0))
-            levels[update.name] = update.level
+        records.append(FeatureLevelRecord(update.name, update.level, version=0))
+        levels[update.name] = update.level
     _check_dependencies(levels)
     # metadata.version comes first: the other records may need it.
     records.sort(key=lambda r: isinstance(r, FeatureLevelRecord) and r.name != METADATA_VERSION)
@@ -90,11 +87,13 @@ def _refuse(update: FeatureUpdate, reason: str) -> RefusedError:
 
 def _check(context: ControllerContext, update: FeatureUpdate) -> None:
     if update.upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
-        raise RefusedError(ErrorCode.INVALID_REQUEST, "Invalid upgrade type")
+        raise _refuse(update, "The controller does not support the given upgrade type.")
     if update.name == KRAFT_VERSION:
         raise _refuse(
             update, "The quorum manages this feature: use UpdateFeatures of the quorum service."
         )
+    if update.level < 0:
+        raise _refuse(update, "A feature version cannot be less than 0.")
     supported = SUPPORTED.get(update.name)
     who = f"Local controller {context.node_id}"
     if supported is None and update.level == 0:
@@ -104,13 +103,13 @@ def _check(context: ControllerContext, update: FeatureUpdate) -> None:
     if update.level not in supported:
         raise _refuse(update, f"{who} only supports versions {supported}")
     current = context.image.features.levels.get(update.name, 0)
+    _check_nodes(context, update)
     if update.level == current:
         return
     if update.name == METADATA_VERSION and context.image.features.migration_is_under_way:
         raise _refuse(
             update, "Unable to modify metadata.version while a ZK migration is in progress."
         )
-    _check_nodes(context, update)
     if update.level > current and update.upgrade_type != UPGRADE:
         raise _refuse(update, "Can't downgrade to a newer version.")
     if update.level < current:
@@ -198,7 +197,7 @@ def _elr_records(context: ControllerContext, levels: Mapping[str, int]) -> list[
     if is_on == context.elr_enabled:
         return []
     if not is_on:
-        return [ClearElrRecord(version=0)]
+        return []  # each partition loses its eligible replicas with its next change
     return elr_safety_records(context.image)
 
 

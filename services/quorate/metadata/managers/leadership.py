@@ -80,20 +80,36 @@ def proceed(context: ControllerContext) -> tuple[list[MetadataRecord], int]:
     return [], NOBODY
 
 
-def broker_leaves(context: ControllerContext, broker_id: int) -> list[MetadataRecord]:
-    """Remove a broker that is fenced, shutting down or unregistered from its ISRs."""
+def broker_leaves(
+    context: ControllerContext, broker_id: int, *, is_gone: bool = False
+) -> list[MetadataRecord]:
+    """Remove a broker that is fenced, shutting down or unregistered from its ISRs.
+
+    is_gone: unregistered. The partitions for which it is eligible may then be changed, too.
+    """
     keys = list(context.index.in_isr.get(broker_id, ()))
+    if is_gone:
+        keys += context.index.in_elr.get(broker_id, ())
     return _begin(context, ElectionTask(broker_id, keys, removed=broker_id))
 
 
 def broker_joins(context: ControllerContext, broker_id: int) -> list[MetadataRecord]:
-    """Elect leaders for the broker's leaderless partitions when it is unfenced.
+    """Elect leaders for leaderless partitions when a broker is unfenced.
 
-    All leaderless partitions would be too many: after a cold start, each of the cluster's brokers
-    joins while most partitions have no leader.
+    As in Kafka, these are not the broker's only: another active broker may lead since a directory
+    of its failed, or a config allows it now. Partitions without an active replica are left out:
+    after a cold start, each of the cluster's brokers joins while these are most partitions.
     """
-    keys = list(context.index.waiting_for.get(broker_id, ()))
-    return _begin(context, ElectionTask(broker_id, keys, added=broker_id))
+    waiting_for = context.index.waiting_for
+    keys = dict.fromkeys(waiting_for.get(broker_id, ()))
+    for other, waiting in waiting_for.items():
+        if other != broker_id and context.image.cluster.is_active(other):
+            keys |= dict.fromkeys(waiting)
+    if not context.elr_enabled:
+        # Partitions that still have eligible replicas lose them.
+        for eligible in context.index.in_elr.values():
+            keys |= {key: None for key in eligible if context.partition(key).leader == NO_LEADER}
+    return _begin(context, ElectionTask(broker_id, list(keys), added=broker_id))
 
 
 def broker_restarted(
@@ -177,15 +193,15 @@ def _elected(
     election = Election.UNCLEAN if is_unclean else Election.PREFERRED
     change = Change.of(context, partition, election=election)
     record = change.build()
-    if record is None or record.leader < 0 or (not is_unclean and record.leader != preferred):
+    if record is None:
         if is_unclean:
             raise RefusedError(
                 ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
-                "No replica is active, whether in sync or not.",
+                "Eligible topic partition leaders are not available.",
             )
         raise RefusedError(
             ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
-            f"The preferred leader {preferred} is not in sync, or not active.",
+            "The preferred leader was not available.",
         )
     return record
 

@@ -6,9 +6,10 @@ Steps of `Change.build`, as in Kafka's PartitionChangeBuilder:
 2. With eligible leader replicas (KIP-966), replicas that leave an ISR below min.insync.replicas
    become eligible, and the last leader of an empty ISR is recorded.
 3. The leader is the current one if it can stay, else the first acceptable replica that is in sync
-   (or eligible). A preferred election tries the preferred leader first. A replica that is not in
-   sync can lead after an unclean election, or as the last known leader if ISR and ELR are empty:
-   it becomes the whole ISR, and is recovering.
+   (or eligible). A replica in a directory that its broker lost is not acceptable. A preferred
+   election tries the preferred leader first. A replica that is not in sync can lead after an
+   unclean election, or as the last known leader if ISR and ELR are empty: it becomes the whole
+   ISR, and is recovering.
 4. The leader epoch grows when the leader changes, when a replica leaves the assignment, and below
    metadata.version 3.6-IV0 when the ISR shrinks. While a migration from ZooKeeper is under way, it
    also grows whenever the ISR shrinks or the assignment changes: only a higher epoch informs a
@@ -111,6 +112,8 @@ class Change:
         self._complete_reassignment()
         self._keep_eligible()
         leader, isr = self._elect()
+        if not self.context.elr_enabled:
+            self.elr = ()  # the feature was disabled, and this was their last use
         level = self.context.image.level
         names_leader = (
             leader != old.leader
@@ -181,11 +184,12 @@ class Change:
         """The leader (-1 for none) and the ISR that goes with it."""
         leader, is_unclean = self._chosen()
         if leader == NO_LEADER:
-            if self.context.elr_enabled and not self.isr and self.partition.leader != NO_LEADER:
+            if self.context.elr_enabled and self.partition.leader != NO_LEADER:
                 # If all eligible replicas are lost, the last leader is the best candidate.
                 self.last_known_elr = (self.partition.leader,)
             return NO_LEADER, self.isr
-        self.last_known_elr = ()
+        if self.context.elr_enabled:
+            self.last_known_elr = ()
         if is_unclean:
             if self.context.image.level >= LEADER_RECOVERY:
                 self.recovery = RECOVERING
@@ -212,28 +216,36 @@ class Change:
             and not self.elr
             and len(self.last_known_elr) == 1
             and self.last_known_elr[0] in self.replicas
-            and self.is_acceptable(self.last_known_elr[0])
+            and self._is_acceptable(self.last_known_elr[0])
         ):
             return self.last_known_elr[0], True
         if self.election is Election.UNCLEAN:
             for broker in self.replicas:
-                if self.is_acceptable(broker):
+                if self._is_acceptable(broker):
                     return broker, True
         return NO_LEADER, False
 
     def _can_lead(self, broker: int) -> bool:
-        is_eligible = self.context.elr_enabled and not self.isr and broker in self.elr
-        return (broker in self.isr or is_eligible) and self.is_acceptable(broker)
+        is_eligible = not self.isr and broker in self.elr
+        return (broker in self.isr or is_eligible) and self._is_acceptable(broker)
+
+    def _is_acceptable(self, broker: int) -> bool:
+        """Whether the broker may lead, and has the directory of its replica."""
+        if not self.is_acceptable(broker):
+            return False
+        known = dict(zip(self.partition.replicas, self.partition.directories, strict=False))
+        return broker not in known or self.context.is_online(broker, known[broker])
 
     def _directories(self) -> tuple[str, ...] | None:
-        """The directory of each replica, in the same order; None if the replicas do not change."""
+        """The directory of each replica, in the same order; None if they do not change."""
         old = self.partition
         if self.replicas == old.replicas:
             return None
         known = dict(zip(old.replicas, old.directories, strict=False))
-        return tuple(
+        found = tuple(
             known.get(broker) or self.context.directory_of(broker) for broker in self.replicas
         )
+        return None if found == old.directories else found
 
 
 def is_migrating(context: ControllerContext) -> bool:

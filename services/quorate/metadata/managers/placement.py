@@ -60,17 +60,17 @@ class Placement:
                 ErrorCode.INVALID_REPLICATION_FACTOR,
                 "Invalid replication factor: it must be greater than zero.",
             )
+        if not self._leaders:
+            raise RefusedError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                "All brokers are currently fenced, or have all their log directories cordoned.",
+            )
         if replication_factor > self._count:
             raise RefusedError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
                 f"The target replication factor of {replication_factor} cannot be reached because "
                 f"only {self._count} broker(s) are registered or some brokers have all their log "
                 "directories cordoned.",
-            )
-        if not self._leaders:
-            raise RefusedError(
-                ErrorCode.INVALID_REPLICATION_FACTOR,
-                "All brokers are currently fenced, or have all their log directories cordoned.",
             )
 
 

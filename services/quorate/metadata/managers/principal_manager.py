@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import math
+import re
 from collections import Counter
 
 from quorate.metadata import acls
@@ -33,6 +34,7 @@ from quorate.metadata.requests import (
     QuotaChange,
     QuotaEntityKey,
     QuotaOutcome,
+    ScramDeletion,
     ScramUpsertion,
 )
 from quorate.raft.errors import ErrorCode
@@ -98,12 +100,12 @@ def check_acl(acl: Acl) -> None:
         fault = f"Invalid operation {acl.operation}"
     elif acl.permission_type not in acls.PERMISSIONS:
         fault = f"Invalid permissionType {acl.permission_type}"
-    elif not acl.resource_name:
-        fault = "Resource name should not be empty"
     elif acls.RESOURCE_TYPES[acl.resource_type] == "CLUSTER" and (
         acl.resource_name != acls.CLUSTER_NAME
     ):
         fault = f"The only valid name for the CLUSTER resource is {acls.CLUSTER_NAME}"
+    elif not acl.resource_name:
+        fault = "Invalid empty resource name"
     elif not acl.host:
         fault = "Host should not be empty"
     elif not acl.principal.partition(":")[0] or ":" not in acl.principal:
@@ -180,18 +182,22 @@ def _quota_records(
     valid = quotas.IP_KEYS if key[0][0] == quotas.IP else quotas.CLIENT_KEYS
     records: list[MetadataRecord] = []
     for op in change.ops:
-        if op.key not in valid:
-            raise RefusedError(ErrorCode.INVALID_REQUEST, f"Invalid configuration key {op.key}")
         if op.value is None:
             if op.key in before:
                 records.append(ClientQuotaRecord(parts, op.key, remove=True, version=0))
             continue
+        if op.key not in valid:
+            raise RefusedError(ErrorCode.INVALID_REQUEST, f"Invalid configuration key {op.key}")
         fault = _value_fault(op.key, op.value)
         if fault:
             raise RefusedError(ErrorCode.INVALID_REQUEST, fault)
         if before.get(op.key) != op.value:
             records.append(ClientQuotaRecord(parts, op.key, op.value, version=0))
     return records
+
+
+_HOST = re.compile(r"[0-9A-Za-z_.:%-]+")
+"""What an address or the name of a host consists of."""
 
 
 def _entity_fault(key: QuotaEntityKey) -> str:
@@ -205,8 +211,15 @@ def _entity_fault(key: QuotaEntityKey) -> str:
             return f"Empty {kind} not supported"
         if not fits(name):
             return "A name is longer than a record can hold."
-    if len(set(kinds)) < len(kinds) or (quotas.IP in kinds and len(kinds) > 1):
+        if kind == quotas.IP and name is not None and not _HOST.fullmatch(name):
+            return f"{name} is not a valid IP or resolvable host."
+    if len(set(kinds)) < len(kinds):
         return f"Invalid quota entity combination {', '.join(kinds)}"
+    if quotas.IP in kinds and len(kinds) > 1:
+        return (
+            "Invalid quota entity combination, IP entity should"
+            "not be combined with User or ClientId"
+        )
     return ""
 
 
@@ -255,27 +268,29 @@ def alter_scram(
     """Alter SCRAM credentials. One invalid change rejects all changes of the same user."""
     pairs = [(entry.name, entry.mechanism) for entry in request.deletions]
     pairs += [(entry.name, entry.mechanism) for entry in request.upsertions]
-    times = Counter(pairs)
     faults: dict[str, RefusedError] = {}
     made: list[tuple[str, MetadataRecord]] = []
-    for deletion in request.deletions:
+    seen: set[tuple[str, int]] = set()
+    changes: list[ScramDeletion | ScramUpsertion] = [*request.deletions, *request.upsertions]
+    for each in changes:
+        if each.name in faults:
+            continue
         try:
-            _check_scram(context, deletion.name, deletion.mechanism, times)
-            if (deletion.name, deletion.mechanism) not in context.image.scram.credentials:
+            _check_scram(context, each.name, each.mechanism)
+            record = (
+                _deleted_credential(context, each)
+                if isinstance(each, ScramDeletion)
+                else credential_of(each)
+            )
+            if (each.name, each.mechanism) in seen:
                 raise RefusedError(
-                    ErrorCode.RESOURCE_NOT_FOUND,
-                    "Attempt to delete a user credential that does not exist",
+                    ErrorCode.DUPLICATE_RESOURCE,
+                    "A user credential cannot be altered twice in the same request",
                 )
-            record = RemoveUserScramCredentialRecord(deletion.name, deletion.mechanism, version=0)
-            made.append((deletion.name, record))
+            seen.add((each.name, each.mechanism))
+            made.append((each.name, record))
         except RefusedError as refused:
-            faults.setdefault(deletion.name, refused)
-    for upsertion in request.upsertions:
-        try:
-            _check_scram(context, upsertion.name, upsertion.mechanism, times)
-            made.append((upsertion.name, credential_of(upsertion)))
-        except RefusedError as refused:
-            faults.setdefault(upsertion.name, refused)
+            faults[each.name] = refused
     outcomes = tuple(
         PartResult(name, faults[name].error, faults[name].message)
         if name in faults
@@ -286,9 +301,16 @@ def alter_scram(
     return records, AlterUserScramCredentialsResponse(outcomes)
 
 
-def _check_scram(
-    context: ControllerContext, name: str, mechanism: int, times: Counter[tuple[str, int]]
-) -> None:
+def _deleted_credential(context: ControllerContext, deletion: ScramDeletion) -> MetadataRecord:
+    if (deletion.name, deletion.mechanism) not in context.image.scram.credentials:
+        raise RefusedError(
+            ErrorCode.RESOURCE_NOT_FOUND,
+            "Attempt to delete a user credential that does not exist",
+        )
+    return RemoveUserScramCredentialRecord(deletion.name, deletion.mechanism, version=0)
+
+
+def _check_scram(context: ControllerContext, name: str, mechanism: int) -> None:
     if context.image.level < SCRAM:
         raise RefusedError(
             ErrorCode.UNSUPPORTED_VERSION,
@@ -296,11 +318,6 @@ def _check_scram(
         )
     if mechanism not in scram.MECHANISMS:
         raise RefusedError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
-    if times[name, mechanism] > 1:
-        raise RefusedError(
-            ErrorCode.DUPLICATE_RESOURCE,
-            "A user credential cannot be altered twice in the same request",
-        )
     fault = _username_fault(name)
     if fault:
         raise RefusedError(ErrorCode.UNACCEPTABLE_CREDENTIAL, fault)

@@ -37,7 +37,7 @@ def alter_reassignments(
             seen.add(key)
             if len(records) >= context.settings.records_per_batch_max:
                 raise RefusedError(ErrorCode.POLICY_VIOLATION, TOO_MANY)
-            partition = context.find(*key)
+            partition = _found(context, *key)
             if wanted.replicas is None:
                 record = _cancelled(context, partition)
             else:
@@ -53,15 +53,23 @@ def alter_reassignments(
     )
 
 
-def _election(context: ControllerContext, partition: Partition) -> Election:
-    return Election.UNCLEAN if context.allows_unclean(partition.topic_id) else Election.ONLINE
+def _found(context: ControllerContext, topic: str, index: int) -> Partition:
+    if topic not in context.image.topics.ids:
+        raise RefusedError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {topic}."
+        )
+    found = context.image.topics.partition(context.image.topics.ids[topic], index)
+    if found is None:
+        raise RefusedError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {topic}:{index}."
+        )
+    return found
 
 
 def _cancelled(context: ControllerContext, partition: Partition) -> PartitionChangeRecord | None:
     if not is_reassigning(partition):
-        raise RefusedError(
-            ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress."
-        )
+        raise RefusedError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "")
+    topic = context.image.topics.names[partition.topic_id]
     replicas = tuple(b for b in partition.replicas if b not in partition.adding_replicas)
     isr = tuple(b for b in partition.isr if b not in partition.adding_replicas)
     if not replicas:
@@ -71,18 +79,18 @@ def _cancelled(context: ControllerContext, partition: Partition) -> PartitionCha
         )
     if not isr:
         # Only the replicas to be dropped are in sync: the cancellation may lose records.
-        if _election(context, partition) is not Election.UNCLEAN:
+        if not context.allows_unclean(partition.topic_id):
             raise RefusedError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                "Unable to revert partition assignment because it would require an unclean leader "
-                "election.",
+                f"Unable to revert partition assignment for {topic}:{partition.partition_id} "
+                "because it would require an unclean leader election.",
             )
         if not any(map(context.image.cluster.is_active, replicas)):
             raise RefusedError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 "Unable to revert partition assignment because no remaining replica is active.",
             )
-    change = Change.of(context, partition, election=_election(context, partition))
+    change = Change.of(context, partition, election=Election.ONLINE if isr else Election.UNCLEAN)
     change.isr, change.replicas, change.adding, change.removing = isr, replicas, (), ()
     return change.build()
 
@@ -101,8 +109,8 @@ def _reassigned(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
                 f"The replication factor is changed from {len(kept)} to {len(target)}",
             )
-    change = Change.of(context, partition, election=_election(context, partition))
-    change.removing = tuple(b for b in partition.replicas if b not in target)
-    change.adding = tuple(b for b in target if b not in before)
+    change = Change.of(context, partition)
+    change.removing = tuple(sorted(b for b in partition.replicas if b not in target))
+    change.adding = tuple(sorted(b for b in target if b not in before))
     change.replicas = (*target, *change.removing)
     return change.build()

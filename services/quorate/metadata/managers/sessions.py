@@ -43,6 +43,12 @@ class BrokerSessions:
     def end(self, broker_id: int) -> None:
         self._sessions.pop(broker_id, None)
 
+    def registered(self, broker_id: int, broker_epoch: int) -> None:
+        """A broker has registered: a session of another process ends."""
+        session = self._sessions.get(broker_id)
+        if session is not None and session.broker_epoch != broker_epoch:
+            del self._sessions[broker_id]
+
     def get(self, broker_id: int) -> BrokerSession | None:
         return self._sessions.get(broker_id)
 

@@ -50,6 +50,9 @@ from quorate.records.metadata import (
 )
 from quorate.records.primitives import uuid_from_bytes
 
+METADATA_TOPIC = "__cluster_metadata"
+"""Brokers would keep it where the log of the metadata is."""
+
 Assignments = Sequence[tuple[int, ...]]
 
 
@@ -74,14 +77,13 @@ def _take(quota: MutationQuota | None, partitions: int) -> None:
 def create_topics(
     context: ControllerContext, request: CreateTopics
 ) -> tuple[list[MetadataRecord], CreateTopicsResponse]:
-    names = [topic.name for topic in request.topics]
-    twice = {name for name, count in Counter(names).items() if count > 1}
+    times = Counter(topic.name for topic in request.topics)
     collisions: ChainMap[str, str] = ChainMap({}, context.colliding)
     batch = _TopicBatch(context.settings)
     created = []
-    for topic in request.topics:
+    for topic in {topic.name: topic for topic in request.topics}.values():
         try:
-            if topic.name in twice:
+            if times[topic.name] > 1:
                 raise RefusedError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             made, answer = _created(context, topic, collisions, batch, request.mutation_quota)
             batch.add(made)
@@ -100,6 +102,10 @@ def _created(
     batch: _TopicBatch,
     quota: MutationQuota | None,
 ) -> tuple[list[MetadataRecord], CreatedTopic]:
+    if topic.name == METADATA_TOPIC:
+        raise RefusedError(
+            ErrorCode.INVALID_REQUEST, f"Creation of internal topic {topic.name} is prohibited."
+        )
     fault = topic_name_fault(topic.name)
     if fault is not None:
         raise RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {fault}")
@@ -154,7 +160,7 @@ def _assignments(
                     ErrorCode.INVALID_REQUEST,
                     f"A manual partition assignment was specified, but {name} was not set to -1.",
                 )
-        return checked_assignments(context, topic.assignments)
+        return _manual_assignments(context, topic)
     partitions, factor = topic.partitions, topic.replication_factor
     if factor < DEFAULT_COUNT or factor == 0:
         raise RefusedError(
@@ -178,6 +184,27 @@ def _assignments(
         raise
 
 
+def _manual_assignments(context: ControllerContext, topic: NewTopic) -> Assignments:
+    """The assignments in the order of the partitions, which must be 0, 1, 2 and so on."""
+    numbers = topic.partition_numbers or tuple(range(len(topic.assignments)))
+    by_number: dict[int, tuple[int, ...]] = {}
+    for number, replicas in zip(numbers, topic.assignments, strict=True):
+        if number in by_number:
+            raise RefusedError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Found multiple manual partition assignments for partition {number}",
+            )
+        factor = next((len(each) for each in by_number.values()), None)
+        _check_assignment(context, number, replicas, factor)
+        by_number[number] = replicas
+    if sorted(by_number) != list(range(len(by_number))):
+        raise RefusedError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "partitions should be a consecutive 0-based integer sequence",
+        )
+    return [by_number[number] for number in sorted(by_number)]
+
+
 def _placed(
     context: ControllerContext, partitions: int, factor: int, batch: _TopicBatch, others: int = 0
 ) -> Assignments:
@@ -198,40 +225,46 @@ def _placed(
 
 
 def checked_assignments(
-    context: ControllerContext, assignments: Assignments, factor: int | None = None
+    context: ControllerContext, assignments: Assignments, factor: int, first: int
 ) -> Assignments:
     """The assignments; INVALID_REPLICA_ASSIGNMENT if one is invalid or has no active broker."""
-    for number, replicas in enumerate(assignments):
-        check_replicas(context, replicas, factor)
+    for number, replicas in enumerate(assignments, first):
+        _check_assignment(context, number, replicas, factor)
         factor = len(replicas)
-        if not any(context.image.cluster.is_active(broker) for broker in replicas):
-            raise RefusedError(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                "All brokers specified in the manual partition assignment for partition "
-                f"{number} are fenced or in controlled shutdown.",
-            )
     return assignments
+
+
+def _check_assignment(
+    context: ControllerContext, number: int, replicas: tuple[int, ...], factor: int | None
+) -> None:
+    check_replicas(context, replicas, factor)
+    if not any(context.image.cluster.is_active(broker) for broker in replicas):
+        raise RefusedError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "All brokers specified in the manual partition assignment for partition "
+            f"{number} are fenced or in controlled shutdown.",
+        )
 
 
 def check_replicas(
     context: ControllerContext, replicas: tuple[int, ...], factor: int | None
 ) -> None:
     """Require `factor` distinct registered brokers, else raise INVALID_REPLICA_ASSIGNMENT."""
-    message = ""
-    if not replicas:
-        message = "includes an empty replica list."
-    elif min(replicas) < 0:
-        message = f"includes an invalid broker id of {min(replicas)}."
-    elif len(counts := Counter(replicas)) < len(replicas):
-        double = next(broker for broker in replicas if counts[broker] > 1)
-        message = f"includes the broker {double} more than once."
-    elif factor is not None and len(replicas) != factor:
+    message = "" if replicas else "includes an empty replica list."
+    before = None
+    for broker in sorted(replicas):
+        if message:
+            break
+        if broker not in context.image.cluster.brokers:
+            message = f"includes broker {broker}, but no such broker is registered."
+        elif broker == before:
+            message = f"includes the broker {broker} more than once."
+        before = broker
+    if not message and factor is not None and len(replicas) != factor:
         message = (
             f"includes a partition with {len(replicas)} replica(s), but this is not consistent "
             f"with previous partitions, which have {factor} replica(s)."
         )
-    elif unknown := [each for each in replicas if each not in context.image.cluster.brokers]:
-        message = f"includes broker {unknown[0]}, but no such broker is registered."
     if message:
         raise RefusedError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment {message}"
@@ -268,20 +301,31 @@ def delete_topics(
     context: ControllerContext, request: DeleteTopics
 ) -> tuple[list[MetadataRecord], DeleteTopicsResponse]:
     records: list[MetadataRecord] = []
-    deleted: set[str] = set()
     answers = []
-    for ref in request.topics:
+    times = Counter(request.topics)
+    ids = Counter(_id_of(context, ref) for ref in times)
+    for ref in times:
         try:
+            if times[ref] > 1:
+                kind = "name" if ref.name else "id"
+                raise RefusedError(ErrorCode.INVALID_REQUEST, f"Duplicate topic {kind}.")
             topic_id = _existing(context, ref)
-            if topic_id in deleted:
-                raise RefusedError(ErrorCode.INVALID_REQUEST, "Duplicate topic.")
-            deleted.add(topic_id)
+            if ids[topic_id] > 1:
+                if ref.name:
+                    text = "The provided topic name maps to an ID that was already supplied."
+                    invalid = ErrorCode.INVALID_REQUEST
+                    answers.append(DeletedTopic(ref.name, topic_id, invalid, text))
+                continue
             _take(request.mutation_quota, len(context.image.topics.partitions(topic_id)))
             records.append(RemoveTopicRecord(topic_id, version=0))
             answers.append(DeletedTopic(context.image.topics.names[topic_id], topic_id))
         except RefusedError as refused:
             answers.append(DeletedTopic(ref.name, ref.topic_id, refused.error, refused.message))
     return records, DeleteTopicsResponse(tuple(answers))
+
+
+def _id_of(context: ControllerContext, ref: TopicRef) -> str:
+    return context.image.topics.ids.get(ref.name, "") if ref.name else ref.topic_id
 
 
 def _existing(context: ControllerContext, ref: TopicRef) -> str:
@@ -356,11 +400,11 @@ def _more_partitions(
             f"{len(topic.assignments)} assignment(s) were specified.",
         )
     _take(quota, more)
+    first = max(existing, default=-1) + 1
     if topic.assignments is None:
         assignments = _placed(context, more, factor, batch)
     else:
-        assignments = checked_assignments(context, topic.assignments, factor)
-    first = max(existing, default=-1) + 1
+        assignments = checked_assignments(context, topic.assignments, factor, first)
     return [
         new_partition(context, topic_id, number, replicas)
         for number, replicas in enumerate(assignments, first)

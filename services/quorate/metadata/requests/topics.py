@@ -23,7 +23,8 @@ from quorate.raft.types import ZERO_UUID
 class NewTopic:
     """A topic with a partition count and replication factor, or with `assignments`.
 
-    assignments: the replicas of partition 0, 1, …. configs: (name, value).
+    assignments: the replicas of the partitions. configs: (name, value). partition_numbers: the
+    partitions that `assignments` are of, 0, 1, … if empty. gRPC has only the latter.
     """
 
     name: str
@@ -31,6 +32,7 @@ class NewTopic:
     replication_factor: int = DEFAULT_COUNT
     assignments: tuple[tuple[int, ...], ...] = ()
     configs: tuple[tuple[str, str | None], ...] = ()
+    partition_numbers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,7 @@ MESSAGE_NAMES: Mapping[str, str] = {
     "epoch": "finalized_features_epoch",
 }
 """The message's name of a value's field, for messages without a field of the value's name."""
-UNSENT = frozenset({"max_bytes", "mutation_quota"})
+UNSENT = frozenset({"max_bytes", "mutation_quota", "partition_numbers"})
 """Fields of values that are not sent, unless a message has them."""
 
 

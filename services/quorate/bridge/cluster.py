@@ -33,7 +33,6 @@ from quorate.rpc.fields import ENDPOINT_CHARS_MAX, ENDPOINTS_MAX
 from quorate.rpc.wire.limits import CHANGE_TIMEOUT_MS_MAX
 
 UPGRADE = 1
-UNSAFE_DOWNGRADE = 3
 
 # --- the quorum -----------------------------------------------------------------------------------
 
@@ -246,9 +245,8 @@ def update_features(body: Any) -> r.UpdateFeatures:
 
 
 def _upgrade_type(update: Any) -> int:
-    if hasattr(update, "upgrade_type"):
-        return int(update.upgrade_type)
-    return UNSAFE_DOWNGRADE if update.allow_downgrade else UPGRADE
+    """Version 0 has only a flag that allows downgrades, which Kafka's controllers ignore."""
+    return int(getattr(update, "upgrade_type", UPGRADE))
 
 
 def features_updated(module: Any, response: FeaturesUpdate) -> Any:
@@ -257,7 +255,7 @@ def features_updated(module: Any, response: FeaturesUpdate) -> Any:
     results: tuple[Any, ...] = ()
     if hasattr(module, "UpdatableFeatureResult"):
         results = tuple(
-            module.UpdatableFeatureResult(feature=name, **s.error_fields(ErrorCode.NONE))
+            module.UpdatableFeatureResult(feature=name, **s.error_fields(ErrorCode.NONE, "NONE"))
             for name in dict.fromkeys(names)
         )
     return s.answer(module, **s.outcome(response), results=results)
@@ -275,4 +273,4 @@ def unregister_broker(body: Any) -> r.UnregisterBroker:
 
 
 def broker_unregistered(module: Any, response: r.UnregisterBrokerResponse) -> Any:
-    return s.answer(module, **s.outcome(response))
+    return s.answer(module, **s.spoken(response))

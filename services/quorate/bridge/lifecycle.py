@@ -111,11 +111,11 @@ def isr_changed(module: Any, response: r.AlterPartitionResponse) -> Any:
                     module.PartitionData(
                         partition_index=p.partition,
                         error_code=s.error_field(p.error),
-                        leader_id=p.leader,
-                        leader_epoch=p.leader_epoch,
+                        leader_id=0 if p.error else p.leader,
+                        leader_epoch=0 if p.error else p.leader_epoch,
                         isr=p.isr,
                         leader_recovery_state=p.leader_recovery_state,
-                        partition_epoch=p.partition_epoch,
+                        partition_epoch=0 if p.error else p.partition_epoch,
                     )
                     for p in topic.partitions
                 ),
@@ -133,7 +133,7 @@ def allocated(module: Any, response: r.AllocateProducerIdsResponse) -> Any:
     return s.answer(
         module,
         **s.outcome(response),
-        producer_id_start=response.start,
+        producer_id_start=0 if response.error else response.start,
         producer_id_len=response.count,
     )
 
@@ -199,7 +199,7 @@ def controller_registration(body: Any) -> r.RegisterController:
 
 
 def controller_registered(module: Any, response: r.RegisterControllerResponse) -> Any:
-    return s.answer(module, **s.outcome(response))
+    return s.answer(module, **s.spoken(response))
 
 
 LIFECYCLE: Final[dict[int, Exchange]] = {

@@ -372,6 +372,11 @@ def outcome(part: Any) -> dict[str, Any]:
     return error_fields(part.error, part.message)
 
 
+def spoken(part: Any) -> dict[str, Any]:
+    """The same where Kafka's success has an empty text rather than none."""
+    return {"error_code": error_field(part.error), "error_message": part.message}
+
+
 @cache
 def milliseconds(count: int = 0) -> datetime.timedelta:
     return datetime.timedelta(milliseconds=count)

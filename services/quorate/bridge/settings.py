@@ -169,7 +169,7 @@ def create_acls(body: Any) -> r.CreateAcls:
 def acls_created(module: Any, response: r.CreateAclsResponse) -> Any:
     return s.answer(
         module,
-        results=tuple(module.AclCreationResult(**s.outcome(each)) for each in response.results),
+        results=tuple(module.AclCreationResult(**s.spoken(each)) for each in response.results),
     )
 
 

@@ -14,7 +14,6 @@ from typing import Any
 
 from quorate.bridge import schemas as s
 from quorate.bridge.descriptions import ConfigDescription, effective_topic_configs
-from quorate.bridge.exchange import RefusedCallError
 from quorate.metadata import requests as r
 from quorate.raft.errors import ErrorCode
 
@@ -25,13 +24,6 @@ OwnConfigs = tuple[tuple[str, str | None], ...]
 
 
 def create_topics(body: Any) -> r.CreateTopics:
-    """Convert a request. Raises RefusedCallError if its partitions are not 0, 1, 2 and so on."""
-    if not all(_is_consecutive(topic) for topic in body.topics):
-        raise RefusedCallError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            "partitions should be a consecutive 0-based integer sequence",
-            r.CreateTopics(tuple(r.NewTopic(topic.name) for topic in body.topics)),
-        )
     return r.CreateTopics(
         tuple(
             r.NewTopic(
@@ -40,6 +32,7 @@ def create_topics(body: Any) -> r.CreateTopics:
                 topic.replication_factor,
                 _assignments(topic),
                 tuple((config.name, config.value) for config in topic.configs),
+                tuple(each.partition_index for each in topic.assignments),
             )
             for topic in body.topics
         ),
@@ -47,14 +40,8 @@ def create_topics(body: Any) -> r.CreateTopics:
     )
 
 
-def _is_consecutive(topic: Any) -> bool:
-    indexes = sorted(each.partition_index for each in topic.assignments)
-    return indexes == list(range(len(indexes)))
-
-
 def _assignments(topic: Any) -> tuple[tuple[int, ...], ...]:
-    by_index = {each.partition_index: tuple(each.broker_ids) for each in topic.assignments}
-    return tuple(by_index[index] for index in range(len(by_index)))
+    return tuple(tuple(each.broker_ids) for each in topic.assignments)
 
 
 @dataclass(frozen=True, slots=True)

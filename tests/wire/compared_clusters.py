@@ -7,7 +7,7 @@ super user, so that ACLs are stored and listed but forbid nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -124,28 +124,54 @@ class ComparedCluster:
         assert node.properties == self.new_controller
 
 
-def _on_quorate(folder: Path, stack: ExitStack) -> ComparedCluster:
-    settings = {
+def start_quorates_controller(
+    folder: Path, stack: ExitStack, release: str, settings: Mapping[str, object]
+) -> tuple[int, Path]:
+    """Start a controller of Quorate with SASL and an authorizer: its port and directory.
+
+    settings: further ones. stack: ends it.
+    """
+    own = {
         **SECURITY,
         "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,KAFKA:SASL_PLAINTEXT",
         "authorizer.class.name": "quorate.authorizer",
         "quorate.kafka.forwarded.super.users": "allow",
+        **settings,
     }
-    quorum = KafkaQuorum(folder, (CONTROLLER,), **settings)
+    quorum = KafkaQuorum(folder, (CONTROLLER,), **own)
     stack.callback(quorum.kill)
-    quorum.format_and_start(RELEASE)
-    return ComparedCluster(folder, "Quorate", f"{HOST}:{quorum.ports[CONTROLLER]}")
+    quorum.format_and_start(release)
+    quorum.nodes[CONTROLLER].wait_listening(quorum.ports[CONTROLLER], timeout_s=START_S)
+    return quorum.ports[CONTROLLER], quorum.nodes[CONTROLLER].data
 
 
-def _on_kafka(folder: Path, stack: ExitStack) -> ComparedCluster:
-    security = {
+def start_kafkas_controller(
+    folder: Path,
+    stack: ExitStack,
+    release: str,
+    settings: Mapping[str, object],
+    jvm: Sequence[str] = (),
+) -> tuple[int, Path]:
+    """The same with a controller of Kafka. jvm: options of its JVM."""
+    own = {
         **SECURITY,
         "authorizer.class.name": STANDARD_AUTHORIZER,
         "listener.security.protocol.map": "KAFKA:SASL_PLAINTEXT",
         "sasl.mechanism.controller.protocol": "PLAIN",
+        **settings,
     }
-    address = start_controller(folder / "controller", stack, RELEASE, security)
-    return ComparedCluster(folder, "Kafka", address)
+    address = start_controller(folder, stack, release, own, jvm)
+    return int(address.rpartition(":")[2]), folder / "data"
+
+
+def _on_quorate(folder: Path, stack: ExitStack) -> ComparedCluster:
+    port, _ = start_quorates_controller(folder, stack, RELEASE, {})
+    return ComparedCluster(folder, "Quorate", f"{HOST}:{port}")
+
+
+def _on_kafka(folder: Path, stack: ExitStack) -> ComparedCluster:
+    port, _ = start_kafkas_controller(folder / "controller", stack, RELEASE, {})
+    return ComparedCluster(folder, "Kafka", f"{HOST}:{port}")
 
 
 @contextmanager

@@ -30,11 +30,15 @@ class ClusterNode(KafkaNode):
 
 
 def start_controller(
-    folder: Path, stack: ExitStack, release: str, settings: Mapping[str, object]
+    folder: Path,
+    stack: ExitStack,
+    release: str,
+    settings: Mapping[str, object],
+    jvm: Sequence[str] = (),
 ) -> str:
     """Start a quorum of one controller of Kafka on the listener KAFKA; its address.
 
-    release: the metadata.version. stack: ends it.
+    release: the metadata.version. stack: ends it. jvm: options of its JVM.
     """
     (port,) = free_ports(1)
     address = f"{HOST}:{port}"
@@ -46,6 +50,7 @@ def start_controller(
         "controller.quorum.bootstrap.servers": address,
     }
     node = ClusterNode(folder, 1, {**own, **settings})
+    node.options = jvm
     stack.callback(node.kill)
     voters = f"1@{address}:{'A' * 20}1A"
     node.format(CLUSTER, "--initial-controllers", voters, "--release-version", release)

@@ -1,0 +1,81 @@
+"""The deliberate differences, each with its reason."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tests.kafka_differential.comparing import Difference
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """pattern: of the kind of a difference. text: why the two controllers differ."""
+
+    pattern: str
+    text: str
+
+
+REASONS: Final[Sequence[Reason]] = (
+    Reason(
+        "[^:]*: records: NO_OP_RECORD more",
+        "before the first node of Kafka, Quorate writes that such nodes use the quorum, in a "
+        "NoOpRecord that Kafka skips; it excludes the records of applications",
+    ),
+    Reason(
+        "[^:]*: (response )?order: .*",
+        "the records of a batch, or the results in a response, have the order of a hash table in "
+        "Kafka, often one of random ids; in Quorate that of the request or of creation",
+    ),
+    Reason(
+        "[^:]*: Kafka's controller fails: ",
+        "Kafka's controller fails with UNKNOWN_SERVER_ERROR and resigns; known: its index of "
+        "eligible replicas keeps topics that are deleted",
+    ),
+    Reason(
+        "UpdateFeatures of several: message: .*",
+        "of several errors, the first is reported, in Kafka in the order of a hash table",
+    ),
+    Reason(
+        "UpdateFeatures of kraft.version: .*",
+        "Quorate updates kraft.version and the other features of a request one after the other",
+    ),
+    Reason(
+        "BrokerRegistration after a stop.*",
+        "Quorate registers the next process of a broker that may stop at once, Kafka when the "
+        "session of the process before has ended",
+    ),
+    Reason(
+        "BrokerRegistration without kraft.version: .*",
+        "Kafka rejects a broker that does not support the finalized kraft.version",
+    ),
+    Reason(
+        "AlterPartitionReassignments that replaces one: records: .*",
+        "Kafka keeps the replaced target in the lists of added and removed replicas, with which "
+        "the reassignment may never end",
+    ),
+    Reason(
+        "AlterUserScramCredentials of one user twice: .*",
+        "Kafka rejects the credentials of two mechanisms for one user in one request",
+    ),
+    Reason(
+        "ElectLeaders: response: replica_election_results has fewer items",
+        "if all partitions are asked for, Kafka also lists topics without an election",
+    ),
+    Reason(
+        "CreateTopics: message: Topic name is invalid: the length of # is longer .*",
+        "Quorate shortens a long name in the message",
+    ),
+    Reason(
+        "CreateAcls of an invalid one: response: results.error_code -1/42",
+        "Kafka fails with UNKNOWN_SERVER_ERROR, Quorate with INVALID_REQUEST",
+    ),
+)
+
+
+def reason_of(difference: Difference) -> Reason | None:
+    """The reason of a difference that is deliberate."""
+    kind = difference.kind
+    return next((each for each in REASONS if re.fullmatch(each.pattern, kind)), None)

@@ -13,9 +13,10 @@ the controller places is compared by the numbers of its replicas and deleted at 
 placement is random. Fields and records whose order has no meaning are compared without it. What
 differs is counted by kind and shown once, with the request; if the images differ then, the stream
 goes on with new controllers. The deliberate differences are in `reasons`. The stream leaves out
-what ends Kafka's controllers or lets them fail: invalid listeners and recovery states, and the
-deletion of a topic with eligible leader replicas. Exit status 1 if there are other differences.
-Needs Java 17, Maven and the shared folder.
+what ends Kafka's controllers or lets them fail (invalid listeners and recovery states, and the
+deletion of a topic with eligible leader replicas), and the end of controlled shutdowns, which
+depends on the offsets that other brokers have reported. Exit status 1 if there are other
+differences. Needs Java 17, Maven and the shared folder.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ ENDPOINTS = (Endpoint("CONTROLLER", "a", 1), Endpoint("KAFKA", "a", 2))
 CREATION = r.CreateTopics(
     (
         r.NewTopic("a", 3, 2, configs=(("retention.ms", "5"), ("cleanup.policy", None))),
-        r.NewTopic("b", -1, -1, ((1, 2), (2, 3))),
+        r.NewTopic("b", -1, -1, ((1, 2), (2, 3)), partition_numbers=(0, 1)),
     ),
     validate_only=True,
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from quorate.cli.bench.workloads import Bench
-from quorate.cli.local_cluster import PEER_PROTOCOLS
+from quorate.controller.kafka.settings import PEER_PROTOCOLS
 
 from tests.integration.bridge_support import connections_at
 from tests.integration.support import Quorum, assert_error, quorate, succeed

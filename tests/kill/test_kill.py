@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 from quorate.cli.demo import SNAPSHOTS, until
-from quorate.cli.local_cluster import KAFKA, PEER_PROTOCOLS, LocalCluster
+from quorate.cli.local_cluster import LocalCluster
 from quorate.cli.workload import Workload
+from quorate.controller.kafka.settings import KAFKA, PEER_PROTOCOLS
 from quorate.rpc.client.quorum_client import QuorumClient
 
 BROKEN_KAFKA = "(Kafka's protocol at "

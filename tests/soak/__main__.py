@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from quorate.cli.local_cluster import GRPC, PEER_PROTOCOLS
+from quorate.controller.kafka.settings import GRPC, PEER_PROTOCOLS
 from rich.console import Console
 from rich.table import Table
 

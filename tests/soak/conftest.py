@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from quorate.cli.local_cluster import GRPC
+from quorate.controller.kafka.settings import GRPC
 
 from tests.soak.nodes import FaultyQuorum, build_library, compiler
 

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from quorate.cli.local_cluster import GRPC, KAFKA, PEER_PROTOCOLS
+from quorate.controller.kafka.settings import GRPC, KAFKA, PEER_PROTOCOLS
 from quorate.rpc.wire.limits import ChannelLimits
 
 from tests.soak.load import NAME, Load

@@ -27,12 +27,10 @@ from pathlib import Path
 from quorate.cli.output import CommandError
 from quorate.controller.config_reader import load_config
 from quorate.controller.formatting import FormatMode, format_directory, random_uuid
-from quorate.controller.kafka.settings import PEER_PROTOCOL
+from quorate.controller.kafka.settings import GRPC, KAFKA, PEER_PROTOCOL
 from quorate.log.meta_properties import MetaProperties
 
 HOST = "127.0.0.1"
-GRPC, KAFKA = PEER_PROTOCOLS = ("grpc", "kafka")
-"""The values of quorate.peer.protocol."""
 STOP_TIMEOUT_S = 10.0
 
 

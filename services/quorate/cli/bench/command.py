@@ -114,7 +114,7 @@ def bench(
     import uvloop
 
     from quorate.cli.bench.workloads import Bench
-    from quorate.cli.local_cluster import GRPC, PEER_PROTOCOLS
+    from quorate.controller.kafka.settings import GRPC, PEER_PROTOCOLS
 
     chosen = _chosen(names or [], bootstrap)
     if not 1 <= controllers <= VOTERS_MAX:

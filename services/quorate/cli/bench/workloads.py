@@ -34,8 +34,8 @@ from pathlib import Path
 from quorate.cli.bench import floors, load
 from quorate.cli.bench.quorum import BenchQuorum, quorum_of_its_own, running_quorum
 from quorate.cli.bench.report import Measurement, percentile
-from quorate.cli.local_cluster import GRPC
 from quorate.cli.output import CommandError
+from quorate.controller.kafka.settings import GRPC
 
 CALLERS = 64
 PROCESSES = 4

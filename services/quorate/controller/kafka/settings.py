@@ -16,7 +16,7 @@ from quorate.process.setting import Setting, declared_in, setting
 LISTENER = "quorate.kafka.listener.name"
 FORWARDED_SUPER_USERS = "quorate.kafka.forwarded.super.users"
 PEER_PROTOCOL = "quorate.peer.protocol"
-KAFKA = "kafka"
+GRPC, KAFKA = PEER_PROTOCOLS = ("grpc", "kafka")
 CONNECTIONS_MAX = "max.connections"
 CONNECTIONS_PER_ADDRESS_MAX = "max.connections.per.ip"
 
@@ -66,7 +66,7 @@ class KafkaListenerSettings:
     )
     peer_protocol: str = setting(
         PEER_PROTOCOL,
-        choice("grpc", KAFKA),
+        choice(*PEER_PROTOCOLS),
         "grpc",
         "Ours. The protocol of elections, replication and changes of voter entries between "
         "controllers. kafka: Kafka's, on quorate.kafka.listener.name, whose addresses "

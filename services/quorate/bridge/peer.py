@@ -76,7 +76,6 @@ FETCH_SINCE: Final = 17
 FEATURES_SINCE: Final = 4
 """The first ApiVersions whose response can contain features that support level 0 (KIP-1022)."""
 
-
 NO_KRAFT_VERSION: Final = VersionRange(0, 0)
 """The levels of a peer that does not name the feature."""
 

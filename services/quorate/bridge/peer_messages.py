@@ -25,7 +25,7 @@ from quorate.bridge.replication import TOPIC_ID
 from quorate.log.offset_files import METADATA_PARTITION, METADATA_TOPIC
 from quorate.raft import messages as m
 from quorate.raft.errors import ErrorCode, ViolationError
-from quorate.raft.types import Endpoint, OffsetAndEpoch, ReplicaKey, VersionRange, VoterSet
+from quorate.raft.types import Endpoint, OffsetAndEpoch, ReplicaKey, VoterSet
 from quorate.records.batch import parse_batches
 from quorate.records.errors import RecordsError
 from quorate.rpc.fields import endpoints_from_wire, natural
@@ -374,12 +374,8 @@ def error_of(code: int) -> ErrorCode:
 
 def unsupported(request: PeerRequest, text: str) -> m.Response:
     """The response in the name of a peer that does not know a request (rule 1)."""
-    error = ErrorCode.UNSUPPORTED_VERSION
-    match request:
-        case m.VoteRequest():
-            return m.VoteResponse(error, _NO_LEADER, message=text)
-        case m.ApiVersionsRequest():
-            return m.ApiVersionsResponse(error, None, VersionRange(0, 0), text)
+    if isinstance(request, m.VoteRequest):
+        return m.VoteResponse(ErrorCode.UNSUPPORTED_VERSION, _NO_LEADER, message=text)
     raise ViolationError(text)
 
 

@@ -382,7 +382,7 @@ def handle_probe_response(core: Core, request_id: int, response: ApiVersionsResp
         change.probe_id = core.send(endpoint, begin, key.id)
     else:
         change.kraft_version = response.kraft_version
-        _is_answered(change)
+        _probe_succeeded(change)
 
 
 def handle_begin_response(core: Core, request_id: int, response: BeginQuorumEpochResponse) -> None:
@@ -393,7 +393,7 @@ def handle_begin_response(core: Core, request_id: int, response: BeginQuorumEpoc
     leader, change = found
     key, endpoint = _new_voter(change)
     if response.error is ErrorCode.NONE:
-        _is_answered(change)
+        _probe_succeeded(change)
     elif response.error is ErrorCode.INVALID_VOTER_KEY:
         text = f"the node that answers on {endpoint} is not {key}"
         _finish(core, leader, change, ErrorCode.INVALID_REQUEST, text)
@@ -402,7 +402,7 @@ def handle_begin_response(core: Core, request_id: int, response: BeginQuorumEpoc
         handle_probe_failure(core, request_id, text)
 
 
-def _is_answered(change: PendingChange) -> None:
+def _probe_succeeded(change: PendingChange) -> None:
     change.waits_for = ""
     change.stage = ChangeStage.WAITING
 

@@ -110,14 +110,7 @@ def incremental_alter_configs(state: State) -> Script:
             for each, operation, value in changes
         )
         resources.append((kind, name, configs))
-    if not state.odds(0.02):
-        resources = list({each[:2]: each for each in resources}.values())
-    body = whole(
-        key,
-        version,
-        resources=_resources(key, version, resources),
-        validate_only=state.odds(0.08),
-    )
+    body = _body(state, key, version, resources)
     return [common("IncrementalAlterConfigs", key, version, body, is_safe=has_no_eligible)]
 
 
@@ -133,8 +126,11 @@ def _change(state: State, kind: int, number: int) -> tuple[str, int, str | None]
     return name, operation, "" if value is None else value
 
 
-def _resources(key: int, version: int, resources: Sequence[tuple[int, str, Any]]) -> Any:
-    return tuple(
+def _body(state: State, key: int, version: int, resources: Sequence[tuple[int, str, Any]]) -> Any:
+    """The request; it seldom names a resource twice."""
+    if not state.odds(0.02):
+        resources = list({each[:2]: each for each in resources}.values())
+    parts = tuple(
         part(
             key,
             version,
@@ -145,6 +141,7 @@ def _resources(key: int, version: int, resources: Sequence[tuple[int, str, Any]]
         )
         for kind, name, configs in resources
     )
+    return whole(key, version, resources=parts, validate_only=state.odds(0.08))
 
 
 def alter_configs(state: State) -> Script:
@@ -161,14 +158,7 @@ def alter_configs(state: State) -> Script:
             for each, value in entries.items()
         )
         resources.append((kind, name, configs))
-    if not state.odds(0.02):
-        resources = list({each[:2]: each for each in resources}.values())
-    body = whole(
-        key,
-        version,
-        resources=_resources(key, version, resources),
-        validate_only=state.odds(0.08),
-    )
+    body = _body(state, key, version, resources)
     return [common("AlterConfigs", key, version, body, is_safe=has_no_eligible)]
 
 

@@ -28,7 +28,7 @@ from quorate_operator.observe import cluster_action
 from tests.certificates import make_authority, make_certificate, needs_openssl
 from tests.integration.support import CLUSTER, HOST, here, succeed, until
 from tests.processes import write_properties
-from tests.wire.test_mixed_quorum import KAFKAS, LISTENER, OURS, MixedQuorum
+from tests.wire.test_mixed_quorum import KAFKAS, LISTENER, OURS, MixedQuorum, running
 
 BROKER = 9
 TOPIC = "orders"
@@ -92,13 +92,8 @@ class SecureQuorum(MixedQuorum):
 
 @pytest.fixture
 def quorum(tmp_path: Path) -> Iterator[SecureQuorum]:
-    made = SecureQuorum(tmp_path)
-    made.format_and_start()
-    try:
-        made.until_joined()
+    with running(SecureQuorum(tmp_path)) as made:
         yield made
-    finally:
-        made.kill()
 
 
 @contextlib.asynccontextmanager

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import re
 import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from quorate.rpc.client.quorum_client import QuorumClient
@@ -118,15 +120,24 @@ def common_bytes(*partitions: Path) -> bytes:
     return logs[0][:size]
 
 
+Quorum = TypeVar("Quorum", bound=MixedQuorum)
+
+
+@contextlib.contextmanager
+def running(quorum: Quorum) -> Iterator[Quorum]:
+    """Format and start a quorum, wait until Quorate has joined, and kill it at the end."""
+    quorum.format_and_start()
+    try:
+        quorum.until_joined()
+        yield quorum
+    finally:
+        quorum.kill()
+
+
 @pytest.fixture
 def quorum(tmp_path: Path) -> Iterator[MixedQuorum]:
-    made = MixedQuorum(tmp_path)
-    made.format_and_start()
-    try:
-        made.until_joined()
+    with running(MixedQuorum(tmp_path)) as made:
         yield made
-    finally:
-        made.kill()
 
 
 @pytest.mark.timeout(400)

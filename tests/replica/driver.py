@@ -155,7 +155,7 @@ class Replica(ABC):
                 return
 
     def take_response(self, output: Respond) -> tuple[Waiter, Response]:
-        """Who waits for a response, and the response with records or a snapshot's bytes in it."""
+        """The waiter for a response, and the response, with its records or snapshot bytes added."""
         waiter = self.waiting.pop(output.request_id, None)
         if waiter is None:
             raise InvariantError("AnsweredOnce", f"{self.key} answers nobody with {output}")

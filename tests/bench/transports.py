@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from quorate.cli.local_cluster import PEER_PROTOCOLS
+from quorate.controller.kafka.settings import PEER_PROTOCOLS
 
 from tests.bench.__main__ import console, run
 from tests.bench.comparison import spread

@@ -200,8 +200,12 @@ def test_changes_that_are_done(cluster: Cluster, kind: int, name: str, ops: Any)
         (GROUP, "", "Default group resources are not allowed."),
         (CLIENT_METRICS, "x" * 40_000, "The resource name is longer than a record can hold."),
         (GROUP, "x" * 40_000, "The resource name is longer than a record can hold."),
+        (TOPIC, "", "Default topic resources are not allowed."),
+        (BROKER, "x y", "Unable to parse broker name as a base 10 number."),
+        (BROKER, "2147483648", "Unable to parse broker name as a base 10 number."),
+        (BROKER, "-1", "Invalid negative broker ID."),
     ],
-    ids=["metrics empty", "group empty", "metrics too long", "group too long"],
+    ids=lambda value: value[:12] if isinstance(value, str) else str(value),
 )
 def test_the_error_says_what_is_wrong_with_a_resource_name(
     cluster: Cluster, kind: int, name: str, message: str

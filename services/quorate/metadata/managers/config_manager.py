@@ -19,6 +19,7 @@ from quorate.metadata.config.config_types import VALUE_BYTES_MAX, ConfigKey, spl
 from quorate.metadata.describe import CONFIG_DEFINITIONS
 from quorate.metadata.image.configs import ConfigResourceType
 from quorate.metadata.limits import fits, topic_name_fault
+from quorate.metadata.managers.broker_manager import NODE_ID_MAX
 from quorate.metadata.managers.controller_context import ControllerContext, RefusedError
 from quorate.metadata.metadata_version import CORDONED_LOG_DIRS, ELR, release_of
 from quorate.metadata.requests import (
@@ -139,16 +140,19 @@ def topic_config_records(
 def _check_resource_name(resource: ConfigResource) -> None:
     match resource.type:
         case ConfigResourceType.TOPIC:
+            if not resource.name:
+                raise RefusedError(
+                    ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed."
+                )
             fault = topic_name_fault(resource.name)
             if fault is not None:
                 raise RefusedError(
                     ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {fault}"
                 )
         case ConfigResourceType.BROKER:
-            if resource.name and not re.fullmatch(r"[0-9]{1,10}", resource.name, re.ASCII):
-                raise RefusedError(
-                    ErrorCode.INVALID_REQUEST, f"Invalid broker name: {resource.name}"
-                )
+            fault = _broker_name_fault(resource.name)
+            if fault:
+                raise RefusedError(ErrorCode.INVALID_REQUEST, fault)
         case ConfigResourceType.CLIENT_METRICS | ConfigResourceType.GROUP:
             if not resource.name:
                 kind = ConfigResourceType(resource.type).name.lower().replace("_", " ")
@@ -164,6 +168,15 @@ def _check_resource_name(resource: ConfigResource) -> None:
             raise RefusedError(
                 ErrorCode.UNSUPPORTED_VERSION, f"Unknown resource type {resource.type}."
             )
+
+
+def _broker_name_fault(name: str) -> str:
+    """Why no broker has that name, empty if one may have it."""
+    if not name:
+        return ""
+    if not re.fullmatch(r"-?[0-9]{1,10}", name, re.ASCII) or abs(int(name)) > NODE_ID_MAX:
+        return "Unable to parse broker name as a base 10 number."
+    return "Invalid negative broker ID." if int(name) < 0 else ""
 
 
 def _check_existence(context: ControllerContext, resource: ConfigResource) -> None:

@@ -333,17 +333,18 @@ def test_scram_credentials_that_are_refused(
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
+    ("name", "mechanism", "message"),
     [
-        ("", "Username must not be empty"),
-        ("u" * 40_000, "Username is longer than a record can hold"),
+        ("", 1, "Username must not be empty"),
+        ("", 0, "Username must not be empty"),
+        ("u" * 40_000, 1, "Username is longer than a record can hold"),
     ],
-    ids=["empty", "too long"],
+    ids=["empty", "empty and an unknown mechanism", "too long"],
 )
 def test_the_error_says_what_is_wrong_with_a_username(
-    cluster: Cluster, name: str, message: str
+    cluster: Cluster, name: str, mechanism: int, message: str
 ) -> None:
-    upsertion = r.ScramUpsertion(name, 1, 4096, b"s", b"p" * 32)
+    upsertion = r.ScramUpsertion(name, mechanism, 4096, b"s", b"p" * 32)
     answer = cluster.ask(r.AlterUserScramCredentials((upsertion,)))
     assert answer.users == (r.PartResult(name, E.UNACCEPTABLE_CREDENTIAL, message),)
 

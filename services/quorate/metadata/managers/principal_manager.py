@@ -316,11 +316,11 @@ def _check_scram(context: ControllerContext, name: str, mechanism: int) -> None:
             ErrorCode.UNSUPPORTED_VERSION,
             f"SCRAM credentials need metadata.version {RELEASES[SCRAM]} or later.",
         )
-    if mechanism not in scram.MECHANISMS:
-        raise RefusedError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
     fault = _username_fault(name)
     if fault:
         raise RefusedError(ErrorCode.UNACCEPTABLE_CREDENTIAL, fault)
+    if mechanism not in scram.MECHANISMS:
+        raise RefusedError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
 
 
 def credential_fault(record: UserScramCredentialRecord, level: int) -> str:

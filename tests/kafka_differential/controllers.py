@@ -1,7 +1,8 @@
 """A controller of each kind, alone in its quorum, that does nothing by itself.
 
 Both have the cluster id, metadata.version, authorizer and SASL of `tests.wire.compared_clusters`.
-No session expires, no no-op record is written, no leadership is moved back, and no snapshot taken.
+No session expires, no no-op record is written, no leadership is moved back, no leader out of sync
+elected after a while, and no snapshot taken.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ QUIET: Final[Mapping[str, object]] = {
     "broker.session.timeout.ms": FAR_MS,
     "metadata.max.idle.interval.ms": 0,
     "leader.imbalance.check.interval.seconds": FAR_MS // 1000,
+    "unclean.leader.election.interval.ms": FAR_MS,
     "delegation.token.expiry.check.interval.ms": FAR_MS,
     "metadata.log.max.record.bytes.between.snapshots": 2**62,
     "metadata.log.max.snapshot.interval.ms": 0,

@@ -252,6 +252,13 @@ class ControllerConfig(NodeConfig):
         "300",
         "How often the leadership of partitions is moved back to their preferred leaders.",
     )
+    unclean_election_interval_ms: int = setting(
+        "unclean.leader.election.interval.ms",
+        types.milliseconds(1, LONG_MAX),
+        str(5 * 60 * 1000),
+        "How often partitions without a leader get one that is out of sync, if their topic has "
+        "unclean.leader.election.enable.",
+    )
 
     @property
     def grpc_listeners(self) -> tuple[Listener, ...]:

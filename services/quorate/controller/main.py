@@ -277,6 +277,7 @@ def _metadata_controller(
         num_partitions=config.num_partitions,
         default_replication_factor=config.default_replication_factor,
         leader_imbalance_check_interval_ms=config.leader_imbalance_check_interval_s * 1000,
+        unclean_election_interval_ms=config.unclean_election_interval_ms,
         token_secret_key=config.token_secret_key or "",
         token_max_lifetime_ms=config.token_max_lifetime_ms,
         token_expiry_ms=config.token_expiry_ms,

@@ -122,6 +122,12 @@ NUMBERS: list[tuple[str, str, dict[str, int], list[str]]] = [
     ("metadata.max.retention.bytes", "retention_bytes_max", {"16000": 16000, "-1": -1}, ["-2"]),
     ("metadata.max.retention.ms", "retention_ms_max", {"-1": -1, "+5": 5}, ["-2", "--5"]),
     ("metadata.max.idle.interval.ms", "idle_interval_ms_max", {"3000": 3000, "0": 0}, ["-1"]),
+    (
+        "unclean.leader.election.interval.ms",
+        "unclean_election_interval_ms",
+        {"1": 1, str(2**40): 2**40},
+        ["0", "-1", "5m"],
+    ),
 ]
 
 

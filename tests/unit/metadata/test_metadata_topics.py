@@ -439,6 +439,22 @@ def test_a_target_that_only_removes_is_reached_at_once() -> None:
     assert cluster.last == ()
 
 
+def test_a_target_with_fewer_replicas_waits_until_all_of_them_are_in_sync() -> None:
+    cluster = Cluster(4)
+    cluster.create("t", (1, 2, 3))
+    cluster.propose("t", (1, 3))
+    assert reassign(cluster, (1, 2)) is E.NONE
+    found = cluster.partition("t")
+    assert (found.replicas, found.isr, found.removing_replicas) == ((1, 2, 3), (1, 3), (3,))
+    cluster.propose("t", (1, 3, 2))
+    found = cluster.partition("t")
+    assert (found.replicas, found.isr, found.removing_replicas) == ((1, 2), (1, 2), ())
+    cluster.propose("t", (1,))
+    assert reassign(cluster, (1, 3)) is E.NONE
+    cluster.propose("t", (1, 3))
+    assert cluster.partition("t").replicas == (1, 3), "as many as before"
+
+
 @pytest.mark.parametrize("replicas", [(), (1, 1), (9,), (-1,)])
 def test_targets_that_cannot_be(replicas: tuple[int, ...]) -> None:
     cluster = Cluster(2)

@@ -152,12 +152,18 @@ class Change:
         )
 
     def _complete_reassignment(self) -> None:
-        """Step 1. Every added replica and at least one remaining replica must be in sync."""
+        """Step 1. Every added replica and at least one remaining replica must be in sync.
+
+        If the replication factor falls, all remaining replicas must be in sync: the replicas that
+        leave may be those that keep the partition at min.insync.replicas.
+        """
         if not self.adding and not self.removing:
             return
         isr = tuple(replica for replica in self.isr if replica not in self.removing)
         replicas = tuple(replica for replica in self.replicas if replica not in self.removing)
         if not isr or not replicas or not set(self.adding) <= set(isr):
+            return
+        if len(self.removing) > len(self.adding) and not set(replicas) <= set(isr):
             return
         self.isr, self.replicas, self.removing, self.adding = isr, replicas, (), ()
 

@@ -1,8 +1,9 @@
 """Partition reassignments and their cancellation.
 
 A reassignment puts the target replicas first, and keeps the replicas that leave after them until
-all added replicas are in sync; `Change` then completes it. A second reassignment replaces the
-target: replicas that the first one was adding leave, unless the new target has them too.
+all added replicas are in sync, or all of a target with fewer replicas; `Change` then completes it.
+A second reassignment replaces the target: replicas that the first one was adding leave, unless the
+new target has them too.
 
 Source: KIP-455, KIP-860 (factor), KIP-841.
 """

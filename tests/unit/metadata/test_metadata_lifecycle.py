@@ -564,6 +564,22 @@ def test_a_large_isr_needs_no_eligible_replicas() -> None:
     assert cluster.partition("t").eligible_leader_replicas is None
 
 
+def test_the_last_leader_is_known_until_the_next_one() -> None:
+    cluster = Cluster(2, elr=True)
+    cluster.create("t", (1, 2))
+    # Broker 2 is active, but lost the directory of its replica.
+    cluster.register(2, log_dirs=(uuid_of("another directory"),))
+    cluster.expire(1)
+    found = cluster.partition("t")
+    assert (found.leader, found.isr, found.last_known_elr) == (-1, (2,), (1,))
+    cluster.start_broker(4)
+    assert cluster.partition("t").last_known_elr == (1,)
+    cluster.register(2)
+    cluster.start_broker(5)
+    found = cluster.partition("t")
+    assert (found.leader, found.last_known_elr) == (2, None)
+
+
 # --- as Kafka does --------------------------------------------------------------------------------
 
 

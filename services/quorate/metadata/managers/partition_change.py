@@ -4,7 +4,7 @@ Steps of `Change.build`, as in Kafka's PartitionChangeBuilder:
 
 1. If the target ISR completes a reassignment, the removed replicas leave the replicas and the ISR.
 2. With eligible leader replicas (KIP-966), replicas that leave an ISR below min.insync.replicas
-   become eligible, and the last leader of an empty ISR is recorded.
+   become eligible, and the last leader is recorded until there is another.
 3. The leader is the current one if it can stay, else the first acceptable replica that is in sync
    (or eligible). A replica in a directory that its broker lost is not acceptable. A preferred
    election tries the preferred leader first. A replica that is not in sync can lead after an
@@ -123,6 +123,8 @@ class Change:
         )
         if isr == () and not self.context.elr_enabled:
             isr = old.isr
+        if self.context.elr_enabled:
+            self._keep_last_leader(leader, names_leader=names_leader)
         recovery = NO_RECOVERY_CHANGE
         if self.recovery is not None and self.recovery != old.leader_recovery_state:
             recovery = self.recovery
@@ -173,7 +175,7 @@ class Change:
             return
         min_isr = self.context.min_insync_replicas(self.partition.topic_id)
         if len(self.isr) >= min(min_isr, len(self.replicas)):
-            self.elr = self.last_known_elr = ()
+            self.elr = ()
             return
         candidates = dict.fromkeys((*self.elr, *self.partition.isr))
         self.elr = tuple(
@@ -184,18 +186,20 @@ class Change:
             and broker in self.replicas
         )
 
+    def _keep_last_leader(self, leader: int, *, names_leader: bool) -> None:
+        """Step 2: if all eligible replicas are lost, the last leader is the best candidate."""
+        if leader != NO_LEADER:
+            self.last_known_elr = () if names_leader else self.last_known_elr
+        elif self.partition.leader != NO_LEADER:
+            self.last_known_elr = (self.partition.leader,)
+
     # --- step 3 -----------------------------------------------------------------------------------
 
     def _elect(self) -> tuple[int, Brokers]:
         """The leader (-1 for none) and the ISR that goes with it."""
         leader, is_unclean = self._chosen()
         if leader == NO_LEADER:
-            if self.context.elr_enabled and self.partition.leader != NO_LEADER:
-                # If all eligible replicas are lost, the last leader is the best candidate.
-                self.last_known_elr = (self.partition.leader,)
             return NO_LEADER, self.isr
-        if self.context.elr_enabled:
-            self.last_known_elr = ()
         if is_unclean:
             if self.context.image.level >= LEADER_RECOVERY:
                 self.recovery = RECOVERING

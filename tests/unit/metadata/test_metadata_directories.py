@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from quorate.metadata import requests as r
 from quorate.metadata.managers.controller_context import LOST_DIRECTORY, MIGRATING_DIRECTORY
 from quorate.raft.errors import ErrorCode as E
@@ -14,7 +15,7 @@ from quorate.records.metadata import (
 
 from tests.unit.metadata.metadata_support import Cluster, uuid_of
 
-OTHER = uuid_of("another directory")
+OTHER, THIRD = uuid_of("another directory"), uuid_of("a third directory")
 
 
 def assign(cluster: Cluster, *assignments: tuple[str, str, int], broker: int = 1) -> list[E]:
@@ -146,3 +147,31 @@ def test_all_directories_may_fail() -> None:
         "BrokerRegistrationChangeRecord",
     ]
     assert cluster.partition("t").leader == 2
+
+
+@pytest.mark.parametrize(
+    ("broker", "assigned", "directories"),
+    [
+        (2, OTHER, (directory(3), OTHER)),
+        (1, THIRD, (directory(3), directory(2))),
+        (1, LOST_DIRECTORY, (directory(3), directory(2))),
+    ],
+    ids=["of a replica that stays", "of one that leaves", "of one that leaves, and is lost"],
+)
+def test_a_directory_may_come_when_a_reassignment_can_end(
+    broker: int, assigned: str, directories: tuple[str, ...]
+) -> None:
+    cluster = Cluster(3)
+    cluster.register(1, log_dirs=(directory(1), THIRD))
+    cluster.register(2, log_dirs=(directory(2), OTHER))
+    topic_id = cluster.create("t", (1, 2), unclean_leader_election_enable="true")
+    assert assign(cluster, (directory(2), topic_id, 0), broker=2) == [E.NONE]
+    cluster.propose("t", (1,))
+    cluster.ask(r.AlterPartitionReassignments((r.Reassignment("t", 0, (3, 2)),)))
+    cluster.expire(1)
+    found = cluster.partition("t")
+    assert (found.isr, found.adding_replicas) == ((3,), (3,)), "elected, but it did not end yet"
+    assert assign(cluster, (assigned, topic_id, 0), broker=broker) == [E.NONE]
+    found = cluster.partition("t")
+    assert (found.replicas, found.isr, found.adding_replicas) == ((3, 2), (3,), ())
+    assert found.directories == directories

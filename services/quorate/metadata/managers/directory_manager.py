@@ -19,14 +19,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from quorate.metadata.image.partitions import NO_LEADER_CHANGE, Partition
-from quorate.metadata.managers.controller_context import (
-    MIGRATING_DIRECTORY,
-    ControllerContext,
-    RefusedError,
-)
+from quorate.metadata.image.partitions import NO_LEADER_CHANGE, Partition, merged
+from quorate.metadata.managers.controller_context import ControllerContext, RefusedError
 from quorate.metadata.managers.partition_change import Change, is_migrating
-from quorate.metadata.metadata_version import DIRECTORIES, partition_version
+from quorate.metadata.metadata_version import DIRECTORIES
 from quorate.metadata.requests import (
     AssignedReplica,
     AssignReplicasToDirs,
@@ -87,23 +83,15 @@ def _assigned(
     context: ControllerContext, partition: Partition, broker_id: int, directory_id: str
 ) -> tuple[list[MetadataRecord], list[MetadataRecord]]:
     """Step 6: the record of the directory, and that of the removal; each only if it is needed."""
-    known = dict(zip(partition.replicas, partition.directories, strict=False))
-    directories = tuple(
-        directory_id if replica == broker_id else known.get(replica, MIGRATING_DIRECTORY)
-        for replica in partition.replicas
-    )
+    change = Change.of(context, partition)
+    change.assigned = {broker_id: directory_id}
+    # A leaderless partition may get a leader, and a reassignment may end, whatever its directories.
+    record = change.build()
     removal: PartitionChangeRecord | None = None
     if not context.is_online(broker_id, directory_id):
-        removal = Change.without(context, partition, broker_id).build()
+        after = partition if record is None else merged(partition, record)
+        removal = Change.without(context, after, broker_id).build()
     removed: list[MetadataRecord] = [] if removal is None else [removal]
-    # A leaderless partition may get a leader, whatever its directories.
-    record = Change.of(context, partition).build()
-    if directories != partition.directories:
-        version = partition_version(context.image.level)
-        unchanged = PartitionChangeRecord(
-            partition.partition_id, partition.topic_id, version=version
-        )
-        record = replace(record or unchanged, directories=directories)
     if record is None:
         return [], removed
     keeps_leader = removal is None or removal.leader == NO_LEADER_CHANGE

@@ -22,8 +22,8 @@ Source: KIP-841, KIP-455, KIP-704 (leader recovery), KIP-858, KIP-866, KIP-966.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 
 from quorate.metadata.image.partitions import (
@@ -33,13 +33,14 @@ from quorate.metadata.image.partitions import (
     RECOVERING,
     Partition,
 )
-from quorate.metadata.managers.controller_context import ControllerContext
+from quorate.metadata.managers.controller_context import MIGRATING_DIRECTORY, ControllerContext
 from quorate.metadata.metadata_version import (
     DIRECTORIES,
     LEADER_RECOVERY,
     NO_EPOCH_BUMP_ON_SHRINK,
     partition_version,
 )
+from quorate.raft.types import DirectoryId
 from quorate.records.metadata import PartitionChangeRecord, ZkMigrationState
 
 Brokers = tuple[int, ...]
@@ -61,7 +62,7 @@ class Change:
     """The target state of a partition; `of` starts from its current state.
 
     is_acceptable: whether a broker may lead. unclean_shutdown: brokers that may have lost records,
-    and lose their eligibility.
+    and lose their eligibility. assigned: new directories of replicas, by broker id.
     """
 
     context: ControllerContext
@@ -76,6 +77,7 @@ class Change:
     last_known_elr: Brokers = ()
     recovery: int | None = None
     unclean_shutdown: Collection[int] = ()
+    assigned: Mapping[int, DirectoryId] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -249,9 +251,11 @@ class Change:
     def _directories(self) -> tuple[str, ...] | None:
         """The directory of each replica, in the same order; None if they do not change."""
         old = self.partition
-        if self.replicas == old.replicas:
+        if self.replicas == old.replicas and not self.assigned:
             return None
-        known = dict(zip(old.replicas, old.directories, strict=False))
+        known = dict.fromkeys(old.replicas, MIGRATING_DIRECTORY)
+        known |= dict(zip(old.replicas, old.directories, strict=False))
+        known |= self.assigned
         found = tuple(
             known.get(broker) or self.context.directory_of(broker) for broker in self.replicas
         )

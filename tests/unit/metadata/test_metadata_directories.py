@@ -175,3 +175,22 @@ def test_a_directory_may_come_when_a_reassignment_can_end(
     found = cluster.partition("t")
     assert (found.replicas, found.isr, found.adding_replicas) == ((3, 2), (3,), ())
     assert found.directories == directories
+
+
+@pytest.mark.parametrize("by_assignment", [False, True], ids=["failed", "assigned"])
+@pytest.mark.parametrize(
+    ("is_allowed", "leader", "isr"), [("true", 2, (2,)), ("false", -1, (1,))], ids=str
+)
+def test_without_the_last_directory_a_leader_out_of_sync_is_elected_where_that_is_allowed(
+    is_allowed: str, leader: int, isr: tuple[int, ...], by_assignment: bool
+) -> None:
+    cluster = Cluster(2)
+    topic_id = cluster.create("t", (1, 2), unclean_leader_election_enable=is_allowed)
+    cluster.propose("t", (1,))
+    if by_assignment:
+        assign(cluster, (LOST_DIRECTORY, topic_id, 0))
+    else:
+        cluster.heartbeat(1, offline_log_dirs=(directory(1),))
+    found = cluster.partition("t")
+    assert (found.leader, found.isr) == (leader, isr)
+    assert found.leader_recovery_state == (leader == 2)

@@ -21,7 +21,7 @@ from quorate.metadata.managers.controller_context import (
     ElectionTask,
     RefusedError,
 )
-from quorate.metadata.managers.partition_change import Change, Election
+from quorate.metadata.managers.partition_change import Change, Election, allowed_election
 from quorate.metadata.requests import ElectLeaders, ElectLeadersResponse, PartitionOutcome
 from quorate.raft.errors import ErrorCode
 from quorate.records.metadata import MetadataRecord, PartitionChangeRecord
@@ -50,7 +50,7 @@ def _slice(context: ControllerContext, task: ElectionTask) -> list[MetadataRecor
         partition = context.image.topics.partition(*key)
         if partition is None:
             continue  # its topic was deleted between two slices
-        election = Election.UNCLEAN if context.allows_unclean(key[0]) else Election.ONLINE
+        election = allowed_election(context, key[0])
         change = Change.of(context, partition, is_acceptable, election)
         change.isr = tuple(b for b in partition.isr if b not in (removed, unclean))
         change.unclean_shutdown = () if unclean == NOBODY else (unclean,)

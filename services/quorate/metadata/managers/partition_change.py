@@ -104,7 +104,12 @@ class Change:
     def without(cls, context: ControllerContext, partition: Partition, broker_id: int) -> Change:
         """The change that removes an active broker from the ISR and from leadership."""
         is_active = context.image.cluster.is_active
-        change = cls.of(context, partition, lambda other: other != broker_id and is_active(other))
+        change = cls.of(
+            context,
+            partition,
+            lambda other: other != broker_id and is_active(other),
+            allowed_election(context, partition.topic_id),
+        )
         change.isr = tuple(other for other in partition.isr if other != broker_id)
         return change
 
@@ -260,6 +265,11 @@ class Change:
             known.get(broker) or self.context.directory_of(broker) for broker in self.replicas
         )
         return None if found == old.directories else found
+
+
+def allowed_election(context: ControllerContext, topic_id: str) -> Election:
+    """The election after a broker or a directory failed: unclean where the topic allows that."""
+    return Election.UNCLEAN if context.allows_unclean(topic_id) else Election.ONLINE
 
 
 def is_migrating(context: ControllerContext) -> bool:

@@ -234,7 +234,15 @@ class Life(RuleBasedStateMachine):
     def the_index_and_the_records_agree_with_the_image(self) -> None:
         context = self.cluster.controller._active.context
         rebuilt = PartitionIndex(context.image.topics.by_topic())
-        for name in ("in_isr", "in_elr", "led", "leaderless", "waiting_for", "off_preferred"):
+        for name in (
+            "in_isr",
+            "in_elr",
+            "led",
+            "leaderless",
+            "waiting_for",
+            "unfinished",
+            "off_preferred",
+        ):
             assert getattr(context.index, name) == getattr(rebuilt, name), name
         copied = MetadataImage()
         copied.apply_batch(self.cluster.committed.records(), 0, 1, 1)

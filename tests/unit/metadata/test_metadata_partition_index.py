@@ -14,6 +14,7 @@ TOPICS = ["A" * 21 + last for last in "Qgw"]
 NUMBERS = st.sampled_from([0, 1, 5, 63, 64, 65, 127, 128, 5_000, 2**31 - 1, -1])
 KEYS = st.tuples(st.sampled_from(TOPICS), NUMBERS)
 BROKERS = st.lists(st.integers(1, 4), unique=True, max_size=3).map(tuple)
+CHANGED = st.sampled_from([(), (), (1,)])
 REPLICAS = st.sampled_from([(1, 2, 3), (1, 4)])
 
 
@@ -25,6 +26,7 @@ def partitions(draw: st.DrawFn) -> dict[PartitionKey, Partition]:
         found[topic_id, number] = Partition(
             number, topic_id, draw(REPLICAS), isr, leader=isr[0] if isr else NO_LEADER,
             eligible_leader_replicas=draw(BROKERS) or None,
+            adding_replicas=draw(CHANGED), removing_replicas=draw(CHANGED),
         )  # fmt: skip
     return found
 
@@ -55,6 +57,11 @@ def plainly(found: dict[PartitionKey, Partition]) -> dict[str, object]:
         "led": {b: count for b, count in led.items() if count},
         "leaderless": {key for key, p in found.items() if p.leader == NO_LEADER},
         "waiting_for": {b: keys for b, keys in waiting_for.items() if keys},
+        "unfinished": {
+            key
+            for key, p in found.items()
+            if p.leader == NO_LEADER and (p.adding_replicas or p.removing_replicas)
+        },
         "off_preferred": {key for key, p in found.items() if p.leader != 1},
     }
 
@@ -66,6 +73,7 @@ def held(index: PartitionIndex) -> dict[str, object]:
         "led": dict(index.led),
         "leaderless": set(index.leaderless),
         "waiting_for": {broker: set(keys) for broker, keys in index.waiting_for.items()},
+        "unfinished": set(index.unfinished),
         "off_preferred": set(index.off_preferred),
     }
 

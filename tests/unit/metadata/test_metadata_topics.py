@@ -455,6 +455,23 @@ def test_a_target_with_fewer_replicas_waits_until_all_of_them_are_in_sync() -> N
     assert cluster.partition("t").replicas == (1, 3), "as many as before"
 
 
+def test_a_reassignment_of_a_leaderless_partition_ends_when_any_broker_joins() -> None:
+    cluster = Cluster(3)
+    cluster.create("t", (1,), unclean_leader_election_enable="true")
+    reassign(cluster, (2,))
+    cluster.heartbeat(1, want_fence=True)
+    assert cluster.partition("t").isr == (2,)
+    cluster.heartbeat(2, want_fence=True)
+    found = cluster.partition("t")
+    assert (found.replicas, found.isr, found.leader) == ((2, 1), (2,), -1)
+    cluster.heartbeat(3, want_fence=True)
+    cluster.heartbeat(3)
+    found = cluster.partition("t")
+    assert (found.replicas, found.isr, found.leader) == ((2,), (2,), -1)
+    cluster.heartbeat(2)
+    assert cluster.partition("t").leader == 2
+
+
 @pytest.mark.parametrize("replicas", [(), (1, 1), (9,), (-1,)])
 def test_targets_that_cannot_be(replicas: tuple[int, ...]) -> None:
     cluster = Cluster(2)

@@ -97,14 +97,16 @@ def broker_joins(context: ControllerContext, broker_id: int) -> list[MetadataRec
     """Elect leaders for leaderless partitions when a broker is unfenced.
 
     As in Kafka, these are not the broker's only: another active broker may lead since a directory
-    of its failed, or a config allows it now. Partitions without an active replica are left out:
-    after a cold start, each of the cluster's brokers joins while these are most partitions.
+    of its failed, or a config allows it now. Partitions without an active replica are left out,
+    unless they are being reassigned, which may end now: after a cold start, each of the cluster's
+    brokers joins while these are most partitions.
     """
     waiting_for = context.index.waiting_for
     keys = dict.fromkeys(waiting_for.get(broker_id, ()))
     for other, waiting in waiting_for.items():
         if other != broker_id and context.image.cluster.is_active(other):
             keys |= dict.fromkeys(waiting)
+    keys |= dict.fromkeys(context.index.unfinished)
     if not context.elr_enabled:
         # Partitions that still have eligible replicas lose them.
         for eligible in context.index.in_elr.values():

@@ -48,7 +48,8 @@ def register_broker(state: State, cluster_id: str, broker_id: int | None = None)
     broker = chance.choice(BROKERS) if broker_id is None else broker_id
     existing = state.image.cluster.brokers.get(broker)
     name = "BrokerRegistration"
-    if broker in state.stopped or (existing is not None and existing.in_controlled_shutdown):
+    had_stopped = broker in state.stopped
+    if had_stopped or (existing is not None and existing.in_controlled_shutdown):
         if state.odds(0.99):
             return unregister_broker(state, broker)
         name = "BrokerRegistration after a stop"
@@ -78,7 +79,15 @@ def register_broker(state: State, cluster_id: str, broker_id: int | None = None)
         previous = side.epochs.get(broker, -1) if is_clean else -1
         return whole(key, version, **fields, previous_broker_epoch=previous)
 
-    return [Request(name, key, version, build)]
+    return [
+        Request(
+            name,
+            key,
+            version,
+            build,
+            is_safe=lambda now: (broker in now.stopped) == had_stopped,
+        )
+    ]
 
 
 def _listeners(state: State, key: int, version: int) -> tuple[Any, ...]:

@@ -184,9 +184,10 @@ class Side:
                 if isinstance(record, rec.TopicRecord):
                     self.topic_ids[record.name] = record.topic_id
                 elif isinstance(record, rec.RegisterBrokerRecord):
+                    if record.broker_epoch != self.epochs.get(record.broker_id):
+                        self.stopped.discard(record.broker_id)
                     self.epochs[record.broker_id] = record.broker_epoch
                     self.registered_at[record.broker_id] = offset
-                    self.stopped.discard(record.broker_id)
                 elif isinstance(record, rec.RemoveDelegationTokenRecord):
                     self._remove_secret(record.token_id)
 

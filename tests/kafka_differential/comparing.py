@@ -250,8 +250,10 @@ def compare_records(
     ]
     texts = [[_shown(record) for record in each] for each in found]
     if found[0] != found[1]:
-        before = f"before: {_before(kafkas, sides[0])}"
-        shown = [f"{each} {before}" for each in texts]
+        shown = [
+            f"{each} before: {_before(written, side)}"
+            for each, written, side in zip(texts, (kafkas, quorates), sides, strict=True)
+        ]
         if sorted(texts[0]) == sorted(texts[1]):
             return Difference(request, "order", _types(kafkas), *shown)
         return Difference(request, "records", _records_detail(*found), *shown)

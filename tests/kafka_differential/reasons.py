@@ -57,6 +57,12 @@ REASONS: Final[Sequence[Reason]] = (
         "the reassignment may never end",
     ),
     Reason(
+        "AlterPartitionReassignments that loses the ISR: (records|response): .*",
+        "if only added replicas are in sync, Kafka makes the first remaining replica the ISR, "
+        "active or not, and its leader does not recover; Quorate elects as in each unclean "
+        "election, and rejects the request if no remaining replica is active",
+    ),
+    Reason(
         "AlterUserScramCredentials of one user twice: .*",
         "Kafka rejects the credentials of two mechanisms for one user in one request",
     ),

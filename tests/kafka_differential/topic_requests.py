@@ -358,7 +358,7 @@ def alter_reassignments(state: State) -> Script:
     key = s.ALTER_PARTITION_REASSIGNMENTS
     version = state.chance.choice((1, 1, 0))
     topics = []
-    again, replaces = state.odds(0.01), False
+    again, replaces, loses_isr = state.odds(0.01), False, False
     seen: list[Partition] = []
     for name in dict.fromkeys(state.some_topics(2)):
         partitions = []
@@ -371,6 +371,7 @@ def alter_reassignments(state: State) -> Script:
                 if each is not None and not _is_safe(state, each, target):
                     continue
                 replaces |= is_moving and target is not None
+                loses_isr |= target is None and is_moving and _is_isr_added(each)
                 partitions.append((number, target))
                 if each is not None:
                     seen.append(each)
@@ -408,7 +409,14 @@ def alter_reassignments(state: State) -> Script:
     action = "AlterPartitionReassignments"
     if replaces:
         action += " that replaces one"
+    elif loses_isr:
+        action += " that loses the ISR"
     return [common(action, key, version, body, is_safe=lambda now: _are_unchanged(now, seen))]
+
+
+def _is_isr_added(partition: Partition | None) -> bool:
+    """Whether only replicas are in sync that a cancellation removes."""
+    return partition is not None and set(partition.isr) <= set(partition.adding_replicas)
 
 
 def has_elr(state: State) -> bool:

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from quorate.bridge import schemas as s
 from quorate.metadata.image.metadata_image import AnyRecord, type_of
+from quorate.metadata.image.partitions import NO_LEADER
 from quorate.records import metadata as rec
 from quorate.records.batch import BatchHeader
 
@@ -127,7 +128,7 @@ def paths(kafkas: Any, quorates: Any, at: str = "") -> Iterator[str]:
         yield f"{at} has {_number(kafkas, quorates)}"
         return
     if at.endswith("message") or not (_is_short(kafkas) and _is_short(quorates)):
-        yield at
+        yield f"{at} of no leader" if kafkas == (NO_LEADER,) else at
         return
     yield f"{at} {kafkas}/{quorates}"
 

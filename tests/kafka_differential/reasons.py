@@ -30,6 +30,10 @@ REASONS: Final[Sequence[Reason]] = (
         "Kafka, often one of random ids; in Quorate that of the request or of creation",
     ),
     Reason(
+        r"[^:]*: records: (PARTITION_CHANGE_RECORD\.last_known_elr of no leader,  \d+/\d+(, )?)+",
+        "Kafka writes -1 as the last known leader of a leaderless partition that loses replicas",
+    ),
+    Reason(
         "[^:]*: Kafka's controller fails: ",
         "Kafka's controller fails with UNKNOWN_SERVER_ERROR and resigns; known: its index of "
         "eligible replicas keeps topics that are deleted",

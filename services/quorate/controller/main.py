@@ -257,6 +257,22 @@ def _raft_config(config: ControllerConfig, meta: MetaProperties) -> RaftConfig:
     )
 
 
+def controller_settings(config: ControllerConfig) -> ControllerSettings:
+    """The settings of the metadata controller."""
+    return ControllerSettings(
+        session_timeout_ms=config.broker_session_timeout_ms,
+        idle_interval_ms=config.idle_interval_ms_max,
+        num_partitions=config.num_partitions,
+        default_replication_factor=config.default_replication_factor,
+        leader_imbalance_check_interval_ms=config.leader_imbalance_check_interval_s * 1000,
+        unclean_election_interval_ms=config.unclean_election_interval_ms,
+        token_secret_key=config.token_secret_key or "",
+        token_max_lifetime_ms=config.token_max_lifetime_ms,
+        token_expiry_ms=config.token_expiry_ms,
+        token_check_interval_ms=config.token_check_interval_ms,
+    )
+
+
 def _metadata_controller(
     config: ControllerConfig, meta: MetaProperties, end_offset: int
 ) -> MetadataController:
@@ -271,21 +287,9 @@ def _metadata_controller(
         if end_offset == 0:
             raise NodeError(str(error)) from error
         formatted_with = ()
-    settings = ControllerSettings(
-        session_timeout_ms=config.broker_session_timeout_ms,
-        idle_interval_ms=config.idle_interval_ms_max,
-        num_partitions=config.num_partitions,
-        default_replication_factor=config.default_replication_factor,
-        leader_imbalance_check_interval_ms=config.leader_imbalance_check_interval_s * 1000,
-        unclean_election_interval_ms=config.unclean_election_interval_ms,
-        token_secret_key=config.token_secret_key or "",
-        token_max_lifetime_ms=config.token_max_lifetime_ms,
-        token_expiry_ms=config.token_expiry_ms,
-        token_check_interval_ms=config.token_check_interval_ms,
-    )
     return MetadataController(
         lambda: uuid.uuid4().bytes,
-        settings,
+        controller_settings(config),
         cluster_id=meta.cluster_id,
         formatted_with=formatted_with,
         wall_ms=lambda: time.time_ns() // 1_000_000,

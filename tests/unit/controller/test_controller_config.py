@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from quorate.controller.config import CONTROLLER, ControllerConfig
 from quorate.controller.config_reader import load_config
-from quorate.controller.main import snapshot_policy
+from quorate.controller.main import controller_settings, snapshot_policy
+from quorate.metadata.controller import ControllerSettings
 from quorate.process.config_types import LONG_MAX, Address
 from quorate.process.kafka_names import FAMILIES, NAMES, is_kafkas
 from quorate.process.properties import ConfigError
@@ -146,6 +147,12 @@ def test_numbers(
         assert f"{name}={text}: " in said
         assert f"accepted: {CONTROLLER.settings[name].type.accepts}" in said
         assert "controller.properties:" in said
+
+
+def test_the_active_controller_has_the_settings_of_the_table(load: Load) -> None:
+    assert controller_settings(load()) == ControllerSettings()
+    changed = load({"unclean.leader.election.interval.ms": "9"})
+    assert controller_settings(changed) == ControllerSettings(unclean_election_interval_ms=9)
 
 
 BAD_TEXTS: list[tuple[str, str, str]] = [

@@ -83,12 +83,35 @@ class Walk:
         if self.at > len(self.data):
             raise TruncatedError("the message is truncated")
 
+    def take(self, size: int) -> bytes:
+        """The next `size` bytes."""
+        start = self.at
+        self.skip(size)
+        return self.data[start : self.at]
+
+    def length(self) -> int:
+        """The length of a compact array that is not nullable; its items are counted."""
+        items = self.count(self.varint() - 1)
+        if items < 0:
+            raise ValueError("an array is null")
+        return items
+
+    def skip_tagged(self) -> None:
+        """Skip the tagged fields at the end of a message or part of one that knows none."""
+        if self.data[self.at : self.at + 1] == b"\0":
+            self.at += 1
+        else:
+            _walk_tagged(self, {})
+
     def number(self, size: int) -> int:
         start = self.at
         self.skip(size)
         return int.from_bytes(self.data[start : self.at], "big", signed=True)
 
     def varint(self) -> int:
+        if self.at < len(self.data) and (value := self.data[self.at]) < 0x80:
+            self.at += 1
+            return value
         value = 0
         for shift in range(0, 35, 7):
             start = self.at

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from quorate.bridge import schemas as s
 from quorate.bridge.exchange import Exchange, in_one
+from quorate.bridge.isr_messages import write_isr_changed
 from quorate.metadata import requests as r
 from quorate.metadata.requests.common import NO_EPOCH
 from quorate.raft.types import Endpoint, VersionRange
@@ -70,59 +71,13 @@ def heard(module: Any, response: r.BrokerHeartbeatResponse) -> Any:
     )
 
 
-def isr_change(body: Any) -> r.AlterPartition:
-    return r.AlterPartition(
-        broker_id=body.broker_id,
-        broker_epoch=body.broker_epoch,
-        topics=tuple(
-            r.TopicProposals(
-                tuple(
-                    r.PartitionProposal(
-                        partition=p.partition_index,
-                        leader_epoch=p.leader_epoch,
-                        partition_epoch=p.partition_epoch,
-                        isr=_isr(p),
-                        leader_recovery_state=p.leader_recovery_state,
-                    )
-                    for p in topic.partitions
-                ),
-                topic_id=s.uuid_text(topic.topic_id),
-            )
-            for topic in body.topics
-        ),
-        version=body.__version__,
-    )
+def itself(request: r.AlterPartition) -> r.AlterPartition:
+    """`schemas` decodes this request to the value."""
+    return request
 
 
-def _isr(partition: Any) -> tuple[r.IsrMember, ...]:
-    if hasattr(partition, "new_isr"):  # version 2
-        return tuple(map(r.IsrMember, partition.new_isr))
-    return tuple(r.IsrMember(m.broker_id, m.broker_epoch) for m in partition.new_isr_with_epochs)
-
-
-def isr_changed(module: Any, response: r.AlterPartitionResponse) -> Any:
-    return s.answer(
-        module,
-        **s.outcome(response),
-        topics=tuple(
-            module.TopicData(
-                topic_id=s.uuid_field(topic.topic_id),
-                partitions=tuple(
-                    module.PartitionData(
-                        partition_index=p.partition,
-                        error_code=s.error_field(p.error),
-                        leader_id=0 if p.error else p.leader,
-                        leader_epoch=0 if p.error else p.leader_epoch,
-                        isr=p.isr,
-                        leader_recovery_state=p.leader_recovery_state,
-                        partition_epoch=0 if p.error else p.partition_epoch,
-                    )
-                    for p in topic.partitions
-                ),
-            )
-            for topic in response.topics
-        ),
-    )
+def isr_changed(module: Any, response: r.AlterPartitionResponse) -> s.Encoded:
+    return s.Encoded(module.AlterPartitionResponse, write_isr_changed(response))
 
 
 def producer_ids(body: Any) -> r.AllocateProducerIds:
@@ -205,7 +160,7 @@ def controller_registered(module: Any, response: r.RegisterControllerResponse) -
 LIFECYCLE: Final[dict[int, Exchange]] = {
     s.BROKER_REGISTRATION: Exchange(registration, registered, in_one(r.RegisterBrokerResponse)),
     s.BROKER_HEARTBEAT: Exchange(heartbeat, heard, in_one(r.BrokerHeartbeatResponse)),
-    s.ALTER_PARTITION: Exchange(isr_change, isr_changed, in_one(r.AlterPartitionResponse)),
+    s.ALTER_PARTITION: Exchange(itself, isr_changed, in_one(r.AlterPartitionResponse)),
     s.ALLOCATE_PRODUCER_IDS: Exchange(
         producer_ids, allocated, in_one(r.AllocateProducerIdsResponse)
     ),

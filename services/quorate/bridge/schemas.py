@@ -3,6 +3,8 @@
 Rules:
 1. Messages are kio's classes, looked up by API key and version. Their fields have the names of
    Kafka's schemas in snake case. `make` builds a message and omits fields that its version lacks.
+   Requests in `_READERS` are decoded to Quorate's own values instead, and `Encoded` is a response
+   whose body is bytes already.
 2. Anything that cannot be decoded raises `BadMessageError`: truncated, unknown or malformed bytes.
    So does a request with more than `items_max` array items, before any object is created from it.
 3. Tagged fields that kio does not know are skipped: later releases may add them to a version.
@@ -17,7 +19,7 @@ import datetime
 import io
 import sys
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Final
@@ -29,6 +31,7 @@ from kio.static.constants import EntityType
 
 from quorate.bridge.bounds import TruncatedError, Walk
 from quorate.bridge.extensions import EXTENDED
+from quorate.bridge.isr_messages import read_isr_change
 from quorate.bridge.zookeeper_messages import MESSAGES
 from quorate.raft.errors import ErrorCode
 from quorate.raft.types import ZERO_UUID
@@ -133,14 +136,18 @@ DESCRIBED_ITEMS_MAX: Final = 1_000
 _ITEMS_MAX: Final = {ALTER_PARTITION: ISR_ITEMS_MAX, DESCRIBE_CONFIGS: DESCRIBED_ITEMS_MAX}
 
 
+_READERS: Final[dict[int, Callable[[Walk, int], Any]]] = {ALTER_PARTITION: read_isr_change}
+"""Readers of the requests that become Quorate's own values, by API key (rule 1)."""
+
+
 class BadMessageError(Exception):
     """The bytes are not a message that is served here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request with its header. body: kio's object; None for a version that is not served, or if
-    only the header has been read.
+    """A request with its header. body: kio's object, or the value of `_READERS`; None for a version
+    that is not served, or if only the header has been read.
     """
 
     api_key: int
@@ -148,6 +155,14 @@ class Call:
     correlation_id: int
     client_id: str
     body: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A response whose body is encoded. kind: kio's class of it."""
+
+    kind: Any
+    body: bytes
 
 
 def items_max(api_key: int) -> int:
@@ -184,7 +199,16 @@ def read_call(frame: bytes) -> Call:
     if not is_served(head.api_key, head.version):
         return head
     kind = request_type(head.api_key, head.version)
-    header, body = _read_message(kind, frame, items_max(head.api_key))
+    limit = items_max(head.api_key)
+    if (reader := _READERS.get(head.api_key)) is None:
+        header, body = _read_message(kind, frame, limit)
+    else:
+        walk = Walk(frame, 0, limit)
+        (header,) = _read(walk, (kind.__header_schema__,), _name(kind))
+        try:
+            body = reader(walk, head.version)
+        except ValueError as error:
+            raise _bad(_name(kind), error) from error
     return replace(head, client_id=header.client_id or "", body=body)
 
 
@@ -220,7 +244,7 @@ def read_principal(data: bytes) -> tuple[str, bool]:
     """
     if data[:2] != b"\0\0":
         raise BadMessageError(f"unsupported version {data[:2].hex()} of a principal")
-    (found,) = _read(data[2:], (principal_type(),), ITEMS_MAX, "a principal")
+    (found,) = _read(Walk(data[2:], 0, ITEMS_MAX), (principal_type(),), "a principal")
     return f"{found.type_}:{found.name}", found.token_authenticated
 
 
@@ -233,7 +257,8 @@ def write_principal(principal: str, *, used_token: bool = False) -> bytes:
 
 def write_response(correlation_id: int, body: Any) -> bytes:
     """Encode a response with its header."""
-    return write(body.__header_schema__(correlation_id=correlation_id), body)
+    kind = body.kind if isinstance(body, Encoded) else body
+    return write(kind.__header_schema__(correlation_id=correlation_id), body)
 
 
 def write_header(api_key: int, version: int, correlation_id: int, client_id: str) -> bytes:
@@ -251,7 +276,10 @@ def write(*parts: Any) -> bytes:
     """Encode messages, or parts of one, in order."""
     buffer = io.BytesIO()
     for part in parts:
-        entity_writer(type(part))(buffer, part)
+        if isinstance(part, Encoded):
+            buffer.write(part.body)
+        else:
+            entity_writer(type(part))(buffer, part)
     return buffer.getvalue()
 
 
@@ -264,15 +292,14 @@ def _read_message(kind: Any, frame: bytes, items_max: int = sys.maxsize) -> list
 
     items_max: unlimited for responses to this node's own requests.
     """
-    return _read(frame, (kind.__header_schema__, kind), items_max, _name(kind))
+    return _read(Walk(frame, 0, items_max), (kind.__header_schema__, kind), _name(kind))
 
 
-def _read(data: bytes, kinds: tuple[Any, ...], items_max: int, what: str) -> list[Any]:
-    """Decode the consecutive values with which `data` begins. Raises BadMessageError.
+def _read(walk: Walk, kinds: tuple[Any, ...], what: str) -> list[Any]:
+    """Decode the consecutive values with which the walk's data begins. Raises BadMessageError.
 
     what: the name of the message in a BadMessageError.
     """
-    walk = Walk(data, 0, items_max)
     found, at = [], 0
     try:
         for kind in kinds:
@@ -283,12 +310,13 @@ def _read(data: bytes, kinds: tuple[Any, ...], items_max: int, what: str) -> lis
             found.append(part)
             at += size
     except Exception as error:
-        raise BadMessageError(f"{what}: {_reason(error)}") from error
+        raise _bad(what, error) from error
     return found
 
 
-def _reason(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+def _bad(what: str, error: Exception) -> BadMessageError:
+    name = type(error).__name__
+    return BadMessageError(f"{what}: {name}: {error}" if str(error) else f"{what}: {name}")
 
 
 # --- classes --------------------------------------------------------------------------------------

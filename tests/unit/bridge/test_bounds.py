@@ -85,7 +85,7 @@ def test_what_is_refused_could_not_be_decoded_or_has_too_many_items(
         if "more than 50 items" in str(error):
             return
         with pytest.raises(s.BadMessageError):
-            s._read(data, (kind,), 50, "")
+            s._read(Walk(data, 0, 50), (kind,), "")
 
 
 def tagged(*fields: tuple[int, bytes]) -> bytes:

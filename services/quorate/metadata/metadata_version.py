@@ -10,6 +10,7 @@ Source: KIP-778 (metadata.version), KIP-584; the levels are those of Kafka 4.3.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from typing import Final
 
 from quorate.raft.types import VersionRange
@@ -100,6 +101,7 @@ def loses_metadata(current: int, level: int) -> bool:
     return any(level < changed <= current for changed in CHANGED_METADATA)
 
 
+@cache
 def partition_version(level: int) -> int:
     """The version of PartitionRecord and PartitionChangeRecord at a level."""
     return next(version for since, version in _PARTITION_SINCE if level >= since)

@@ -137,10 +137,12 @@ class PartitionIndex:
 
     def replace(self, old: Partition | None, new: Partition | None) -> None:
         """Update the index: `old` is None for a new partition, `new` for a removed one."""
+        before = () if old is None else old.isr
+        after = () if new is None else new.isr
         if old is not None:
             key = (old.topic_id, old.partition_id)
-            if new is None or new.isr != old.isr:
-                _remove(self.in_isr, old.isr, key)
+            if after != before:
+                _remove(self.in_isr, [each for each in before if each not in after], key)
             if new is None or new.leader != old.leader or new.replicas != old.replicas:
                 self._leads(old, key, -1)
             _remove(self.in_elr, old.eligible_leader_replicas or (), key)
@@ -148,8 +150,8 @@ class PartitionIndex:
             self.unfinished.discard(key)
         if new is not None:
             key = (new.topic_id, new.partition_id)
-            if old is None or new.isr != old.isr:
-                _add(self.in_isr, new.isr, key)
+            if after != before:
+                _add(self.in_isr, [each for each in after if each not in before], key)
             if old is None or new.leader != old.leader or new.replicas != old.replicas:
                 self._leads(new, key, 1)
             if new.eligible_leader_replicas:

@@ -135,9 +135,7 @@ class Change:
         recovery = NO_RECOVERY_CHANGE
         if self.recovery is not None and self.recovery != old.leader_recovery_state:
             recovery = self.recovery
-        record = PartitionChangeRecord(
-            old.partition_id,
-            old.topic_id,
+        changed = (
             _if_changed(isr, old.isr),
             leader if names_leader else NO_LEADER_CHANGE,
             _if_changed(self.replicas, old.replicas),
@@ -147,10 +145,12 @@ class Change:
             self._directories() if level >= DIRECTORIES else None,
             _if_changed(self.elr, old.eligible_leader_replicas or ()),
             _if_changed(self.last_known_elr, old.last_known_elr or ()),
-            version=partition_version(level),
         )
-        nothing = PartitionChangeRecord(old.partition_id, old.topic_id)
-        return None if record == nothing else record
+        if changed == _NOTHING:
+            return None
+        return PartitionChangeRecord(
+            old.partition_id, old.topic_id, *changed, version=partition_version(level)
+        )
 
     def _must_be_told(self, isr: Brokers) -> bool:
         """Step 4: whether a leader in ZooKeeper mode needs a higher epoch to notice."""
@@ -250,8 +250,12 @@ class Change:
         """Whether the broker may lead, and has the directory of its replica."""
         if not self.is_acceptable(broker):
             return False
-        known = dict(zip(self.partition.replicas, self.partition.directories, strict=False))
-        return broker not in known or self.context.is_online(broker, known[broker])
+        for replica, directory in zip(
+            self.partition.replicas, self.partition.directories, strict=False
+        ):
+            if replica == broker:
+                return self.context.is_online(broker, directory)
+        return True
 
     def _directories(self) -> tuple[str, ...] | None:
         """The directory of each replica, in the same order; None if they do not change."""
@@ -270,6 +274,10 @@ class Change:
 def allowed_election(context: ControllerContext, topic_id: str) -> Election:
     """The election after a broker or a directory failed: unclean where the topic allows that."""
     return Election.UNCLEAN if context.allows_unclean(topic_id) else Election.ONLINE
+
+
+_NOTHING = (None, NO_LEADER_CHANGE, None, None, None, NO_RECOVERY_CHANGE, None, None, None)
+"""The fields of a PartitionChangeRecord, after its key, that changes nothing."""
 
 
 def is_migrating(context: ControllerContext) -> bool:

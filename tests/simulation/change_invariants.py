@@ -1,6 +1,6 @@
 """The invariants of requests to change the voters and to transfer leadership: `ChangeIsCommitted`,
-`TurnComes`, `AddsAreLimited`, `RemovalCanCommit`, `NeighbouringVoterSetsDifferByOne`,
-`TransferToTheLiving`, `TransferEnds` (`invariants.py` says what they are).
+`TurnComes`, `AddsAreLimited`, `RemovalCanCommit`, `TransferToTheLiving`, `TransferEnds`
+(`invariants.py` says what they are).
 """
 
 from __future__ import annotations
@@ -110,13 +110,3 @@ class ChangeInvariants:
         if len(there) < voters.majority:
             text = f"{node.key} appends {voters} while it hears only {[str(key) for key in there]}"
             raise InvariantError("RemovalCanCommit", text)
-
-
-def check_neighbours(old: VoterSet, new: VoterSet) -> None:
-    """At most one voter more or less, or the same voters, described better."""
-    if not len(old):
-        return
-    same = sum(1 for voter in new if old.find(voter.key) is not None)
-    if (len(old) - same) + (len(new) - same) > 1:
-        text = f"{old} is followed by {new}"
-        raise InvariantError("NeighbouringVoterSetsDifferByOne", text)

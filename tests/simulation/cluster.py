@@ -257,7 +257,7 @@ class Cluster:
         result.faults = self.injector.counts
         for kind in ("lost", "duplicated", "straggled"):
             result.faults[f"messages {kind}"] = getattr(self.network, kind)
-        result.changes = self.oracle.changes_committed
+        result.changes = self.oracle.membership.changes
         result.commits = self.clients.history.acknowledged_count
         result.elections = self.elections
         result.snapshots = self.installed

@@ -46,7 +46,8 @@ Names from Kafka's raft simulation and the published TLA+ specifications of KRaf
     TransferToTheLiving              a leader resigns for a voter that fetched lately
     TransferEnds                     a transfer refuses appends for an election timeout at most
 
-Some of them are checked in `change_invariants.py` and `loss_invariants.py`. And elsewhere:
+Some of them are checked in `change_invariants.py`, `loss_invariants.py` and
+`tests/replica/log_invariants.py`. And elsewhere:
 Durability at each commit by MajorityReachedHighWatermark and at the end (`Cluster.verify`),
 ClientHistory (`clients.py`), LogContract (`storage.py`), CheckQuorum (`faults.py`), EpochBudget and
 StepsDownSeldom (`forgeries.py`), SingleProcess, StableLeadership, LeaderElected and Settled
@@ -59,7 +60,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING
 
-from quorate.raft.batches import Batch, KRaftVersion, Voters
+from quorate.raft.batches import Batch, Voters
 from quorate.raft.messages import FetchRequest, VoteRequest, VoteResponse
 from quorate.raft.outputs import RoleName
 from quorate.raft.roles import Follower
@@ -72,7 +73,14 @@ from quorate.raft.types import (
 )
 
 from tests.replica.errors import InvariantError
-from tests.simulation.change_invariants import ChangeInvariants, check_neighbours
+from tests.replica.log_invariants import (
+    LogMembership,
+    WrittenBatches,
+    check_leads_once,
+    check_log_start,
+    check_neighbours,
+)
+from tests.simulation.change_invariants import ChangeInvariants
 from tests.simulation.loss_invariants import MOVES, LossInvariants
 
 if TYPE_CHECKING:
@@ -95,33 +103,23 @@ class Oracle(LossInvariants, ChangeInvariants):
         self.committed: list[Batch] = []
         self.committed_ends: list[int] = []
         self.committed_end = 0
-        self.voter_sets: list[tuple[int, VoterSet]] = [(-2, static_voters)]
-        self.versions: list[tuple[int, int]] = [(-2, 0)]
-        self.changes_committed = 0
+        self.membership = LogMembership(static_voters)
+        self.voter_sets = self.membership.voter_sets
         self.leaders: dict[int, ReplicaKey] = {}
         self._leading: dict[int, SimNode] = {}
         self.lost_disks: dict[ReplicaKey, Disk] = {}
-        self._written: dict[int, tuple[Batch, int]] = {}
+        self._written = WrittenBatches()
         self._committed_epochs: set[int] = set()
         self._commit_epochs: list[int] = []
         self._commit_ends: list[int] = []
 
     def bootstrap(self, level: int, voters: VoterSet) -> None:
-        self.voter_sets.append((-1, voters))
-        self.versions.append((-1, level))
-
-    @property
-    def voters(self) -> VoterSet:
-        """The committed voter set."""
-        return self.voter_sets[-1][1]
+        self.membership.load(0, level, voters)
 
     # --- elections --------------------------------------------------------------------------------
 
     def leads(self, node: SimNode, epoch: int) -> None:
-        other = self.leaders.get(epoch)
-        if other is not None:
-            raise InvariantError("ElectionSafety", f"{other} and {node.key} lead epoch {epoch}")
-        self.leaders[epoch] = node.key
+        check_leads_once(self.leaders, epoch, node.key)
         self._leading[epoch] = node
         self._has_votes(node, epoch)
         index = bisect_left(self._commit_epochs, epoch) - 1
@@ -255,19 +253,8 @@ class Oracle(LossInvariants, ChangeInvariants):
         log = node.disk.log
         before = log.batch_before(batches[0].base_offset)
         previous = before.epoch if before is not None else log.start.epoch
-        written = self._written
+        self._written.append(node.key, batches, previous)
         for batch in batches:
-            place = batch.base_offset << 24 | batch.epoch
-            known = written.get(place)
-            if known is None:
-                written[place] = batch, previous
-            elif known[1] != previous or (known[0] is not batch and known[0] != batch):
-                raise InvariantError(
-                    "LogMatching",
-                    f"{node.key} appends {batch} after epoch {previous}; {known[0]} after epoch "
-                    f"{known[1]} has its offset and epoch",
-                )
-            previous = batch.epoch
             if batch.control:
                 self._appends_control(node, batch)
         leader = self._leading.get(node.core.epoch)
@@ -391,7 +378,7 @@ class Oracle(LossInvariants, ChangeInvariants):
             self.committed.append(batch)
             self.committed_ends.append(batch.last_offset + 1)
             if batch.control:
-                self._commits_control(batch)
+                self.membership.append(batch)
         self.committed_end = offset
         epoch = node.led_epoch
         self._committed_epochs.add(epoch)
@@ -400,21 +387,6 @@ class Oracle(LossInvariants, ChangeInvariants):
         elif not self._commit_epochs or self._commit_epochs[-1] < epoch:
             self._commit_epochs.append(epoch)
             self._commit_ends.append(offset)
-
-    def _commits_control(self, batch: Batch) -> None:
-        for index, record in enumerate(batch.control):
-            if isinstance(record, Voters):
-                if len(self.voter_sets) > 1 or self.versions[-1][1] > 0:
-                    check_neighbours(self.voters, record.voters)
-                if record.voters != self.voters:
-                    self.changes_committed += 1
-                self.voter_sets.append((batch.base_offset + index, record.voters))
-            elif isinstance(record, KRaftVersion):
-                self.versions.append((batch.base_offset + index, record.level))
-        unknown = [voter.id for voter in self.voters if voter.key.directory_id is None]
-        if self.versions[-1][1] > 0 and unknown:
-            text = f"{batch} leaves the directories of {unknown} unknown at kraft.version 1"
-            raise InvariantError("VotersHaveDirectories", text)
 
     def _holds(self, key: ReplicaKey, offset: int, last: Batch | None) -> bool:
         """Whether that replica's disk holds this durably, or did when the disk was lost: its last
@@ -436,17 +408,11 @@ class Oracle(LossInvariants, ChangeInvariants):
 
     # --- snapshots --------------------------------------------------------------------------------
 
-    def membership_at(self, end_offset: int) -> tuple[int, VoterSet]:
-        level = [level for offset, level in self.versions if offset < end_offset][-1]
-        return level, [voters for offset, voters in self.voter_sets if offset < end_offset][-1]
-
     def snapshots(self, node: SimNode, snapshot: Snapshot) -> None:
         """A node wrote or installed a snapshot."""
-        level, voters = self.membership_at(snapshot.id.offset)
-        expected = (level, voters if level > 0 else None)
-        if (snapshot.kraft_version, snapshot.voters) != expected:
-            text = f"{node.key}: {snapshot.id} has {snapshot.voters}, committed is {voters}"
-            raise InvariantError("SnapshotHoldsVoters", text)
+        self.membership.check_snapshot(
+            node.key, snapshot.id, snapshot.kraft_version, snapshot.voters
+        )
         index = bisect_left(self.committed_ends, snapshot.id.offset)
         is_there = index < len(self.committed) and (
             self.committed_ends[index] == snapshot.id.offset
@@ -458,7 +424,5 @@ class Oracle(LossInvariants, ChangeInvariants):
             raise InvariantError("StateMachineAgreement", text)
 
     def log_start(self, node: SimNode, start: OffsetAndEpoch) -> None:
-        disk = node.disk
-        if start.offset > 0 and (disk.latest is None or disk.latest.id.offset < start.offset):
-            text = f"{node.key}: the log starts at {start}, the newest snapshot is {disk.latest}"
-            raise InvariantError("SnapshotAtLogStart", text)
+        latest = node.disk.latest
+        check_log_start(node.key, start, None if latest is None else latest.id)

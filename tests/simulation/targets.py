@@ -60,7 +60,7 @@ class Targets:
 
     def _believed_voters(self) -> VoterSet:
         leader = self.cluster.leader()
-        return leader.voters if leader is not None else self.cluster.oracle.voters
+        return leader.voters if leader is not None else self.cluster.oracle.membership.voters
 
     @staticmethod
     def _span(number: float, low_us: int, high_us: int) -> int:
@@ -116,7 +116,7 @@ class Targets:
 
     def _sets_in_force(self) -> list[VoterSet]:
         """Every voter set that a node may act on, now or after a crash."""
-        sets: list[VoterSet] = [self.cluster.oracle.voters]
+        sets: list[VoterSet] = [self.cluster.oracle.membership.voters]
         for node in self.cluster.nodes:
             committed = self.cluster.oracle.committed_end
             sets += [voters for offset, voters in node.voter_sets if offset >= committed]

@@ -30,17 +30,19 @@ class WrittenBatches:
     """All batches that any log has held, by offset and epoch, and the epoch before each."""
 
     def __init__(self) -> None:
-        self._written: dict[int, tuple[Batch, int]] = {}
+        self._written: dict[int, tuple[Batch, int | None]] = {}
 
-    def append(self, owner: object, batches: Iterable[Batch], previous: int) -> None:
-        """Batches of a log that follow a batch of epoch `previous`."""
+    def append(self, owner: object, batches: Iterable[Batch], previous: int | None) -> None:
+        """Batches of a log that follow a batch of epoch `previous`; None if that is unknown."""
         written = self._written
         for batch in batches:
             place = batch.base_offset << 24 | batch.epoch
             known = written.get(place)
             if known is None:
                 written[place] = batch, previous
-            elif known[1] != previous or (known[0] is not batch and known[0] != batch):
+            elif (known[1] != previous and None not in (known[1], previous)) or (
+                known[0] is not batch and known[0] != batch
+            ):
                 raise InvariantError(
                     "LogMatching",
                     f"{owner} appends {batch} after epoch {previous}; {known[0]} after epoch "

@@ -10,7 +10,13 @@ from quorate.log.meta_properties import random_uuid
 
 from tests.integration.support import HOST, Node, free_ports, until
 from tests.kafka import KafkaNode, java
-from tests.kafka_soak.clusters import START_S, Controllers, change_voters, kafka_controller
+from tests.kafka_soak.clusters import (
+    START_S,
+    Controllers,
+    change_voters,
+    kafka_controller,
+    tool_config,
+)
 from tests.processes import Process
 
 KAFKAS = (3001, 3002, 3003)
@@ -23,14 +29,18 @@ VOTERS = "controller.quorum.voters"
 class MixedControllers(Controllers):
     """The quorum begins with Kafka's three. static: their addresses are in
     `controller.quorum.voters`, so kraft.version is 0 until `upgrade`.
+
+    errors: why Kafka's tool had to be run again to change the voters.
     """
 
     ids = (*KAFKAS, *QUORATES)
 
     def __init__(self, folder: Path, jars: Path, *, static: bool = False) -> None:
         super().__init__(folder)
+        self.errors: list[str] = []
         self._jars = jars
         self._static = static
+        self._tool_file = folder / "tool.properties"
         self.ports = dict(zip(self.ids, free_ports(len(self.ids)), strict=True))
         self.kafkas: dict[int, KafkaNode] = {
             node: kafka_controller(folder, jars, node, self.ports, self.listener) for node in KAFKAS
@@ -105,15 +115,19 @@ class MixedControllers(Controllers):
         self.process(node_id).wait_listening(self.ports[node_id], timeout_s=START_S)
 
     def add(self, node_id: int) -> None:
-        properties = (self.quorates.get(node_id) or self.kafkas[node_id]).properties
-        config = ("--command-config", str(properties))
-        change_voters(self._jars, self.addresses, "add-controller", config=config)
+        self._change(node_id, "add-controller")
 
     def remove(self, node_id: int, directory_id: str) -> None:
-        change_voters(
-            self._jars, self.addresses, "remove-controller", "--controller-id", str(node_id),
+        self._change(
+            None, "remove-controller", "--controller-id", str(node_id),
             "--controller-directory-id", directory_id,
         )  # fmt: skip
+
+    def _change(self, added: int | None, *arguments: str) -> None:
+        node = None if added is None else self.quorates.get(added) or self.kafkas[added]
+        properties = None if node is None else node.properties
+        config = tool_config(self._tool_file, properties)
+        self.errors += change_voters(self._jars, config, self.addresses, *arguments)
 
     def describe(self, *arguments: str) -> str:
         """What Kafka's tool prints of the quorum."""
@@ -124,7 +138,7 @@ class MixedControllers(Controllers):
         return self._tool("FeatureCommand", "describe")
 
     def _tool(self, name: str, *arguments: str) -> str:
-        where = ("--bootstrap-controller", self.addresses)
+        where = ("--bootstrap-controller", self.addresses, *tool_config(self._tool_file))
         done = subprocess.run(
             java(self._jars, f"org.apache.kafka.tools.{name}", *where, *arguments),
             capture_output=True, text=True, timeout=120, check=False,

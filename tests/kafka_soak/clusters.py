@@ -19,6 +19,8 @@ from tests.processes import Process
 CONTROLLERS = (3001, 3002, 3003)
 BROKERS = (1, 2, 3)
 START_S = 300.0
+TOOL_TIMEOUT_MS = 15_000
+ERRORS = "org.apache.kafka.common.errors."
 
 
 class Controllers(ABC):
@@ -134,12 +136,31 @@ class QuorateControllers(Controllers):
         succeed(*self.quorum.ask, "--command-config", properties, "add-controller")
 
 
-def change_voters(jars: Path, addresses: str, *arguments: str, config: Sequence[str] = ()) -> None:
-    """Run Kafka's tool for the quorum until the change is made: a controller that has not caught
-    up cannot be added yet, and leaders change.
+def tool_config(path: Path, controller: Path | None = None) -> tuple[str, str]:
+    """The option `--command-config` of Kafka's tools, with the file that it names.
 
-    config: of the controller that is added.
+    Kafka 4.3's admin client that asks who leads during an election learns that nobody does, and
+    asks again only when `default.api.timeout.ms` is over: after 60 s if it is not set.
+    controller: the properties of the controller that is added.
     """
+    settings = controller.read_text() if controller is not None else ""
+    for name in ("request.timeout.ms", "default.api.timeout.ms"):
+        settings += f"{name}={TOOL_TIMEOUT_MS}\n"
+    path.write_text(settings)
+    return "--command-config", str(path)
+
+
+MADE = {"add-controller": "DuplicateVoterException", "remove-controller": "VoterNotFoundException"}
+"""How a leader rejects a change that was made already, once no change is uncommitted (KIP-853)."""
+
+
+def change_voters(jars: Path, config: Sequence[str], addresses: str, *arguments: str) -> list[str]:
+    """Run Kafka's tool for the quorum until the change is made: a controller that has not caught
+    up cannot be added yet, and leaders change. Return the errors of the attempts that failed.
+
+    config: see `tool_config`. arguments: the command, and its arguments.
+    """
+    errors: list[str] = []
 
     def is_done() -> bool:
         done = subprocess.run(
@@ -149,10 +170,14 @@ def change_voters(jars: Path, addresses: str, *arguments: str, config: Sequence[
             ),
             capture_output=True, text=True, timeout=120, check=False,
         )  # fmt: skip
-        said = done.stdout + done.stderr
-        return done.returncode == 0 or "Duplicate" in said or "VoterNotFound" in said
+        if done.returncode == 0 or MADE[arguments[0]] in done.stderr:
+            return True
+        found = [line for line in done.stderr.splitlines() if line.startswith(ERRORS)]
+        errors.append(found[0].removeprefix(ERRORS) if found else done.stdout + done.stderr)
+        return False
 
     until(" ".join(arguments), is_done, START_S)
+    return errors
 
 
 def kafka_controller(
@@ -209,13 +234,15 @@ class KafkaControllers(Controllers):
 
     def remove(self, node_id: int, directory_id: str) -> None:
         change_voters(
-            self._jars, self.addresses, "remove-controller", "--controller-id", str(node_id),
+            self._jars, tool_config(self.folder / "tool.properties"), self.addresses,
+            "remove-controller", "--controller-id", str(node_id),
             "--controller-directory-id", directory_id,
         )  # fmt: skip
 
     def add(self, node_id: int) -> None:
-        config = ("--command-config", str(self._nodes[node_id].properties))
-        change_voters(self._jars, self.addresses, "add-controller", config=config)
+        properties = self._nodes[node_id].properties
+        config = tool_config(self.folder / "tool.properties", properties)
+        change_voters(self._jars, config, self.addresses, "add-controller")
 
 
 class Brokers:

@@ -43,7 +43,6 @@ KILL_SHARE = 0.5
 DELAY_S = 6.0
 DOWN_S = 3.0
 SETTLE_S = 3.0
-CAUGHT_UP_S = 10.0
 AUDIT_S = 600.0
 
 
@@ -123,17 +122,21 @@ def audit(controllers: MixedControllers) -> str:
     return done.stdout.strip()
 
 
-def catch_up_and_stop(controllers: MixedControllers) -> None:
-    """Start the controllers that do not run, as observers, and stop all when they have the log."""
+def catch_up_and_stop(controllers: MixedControllers) -> int:
+    """Start the controllers that do not run, as observers, and stop all when they have the log.
+
+    The offset that all of them have reached.
+    """
     for node in controllers.ids:
         if not controllers.process(node).is_alive:
             controllers.process(node).start()
     for node in controllers.ids:
         controllers.wait(node)
-    time.sleep(CAUGHT_UP_S)
+    reached = controllers.catch_up()
     leader = controllers.leader()
     for node in (*(each for each in controllers.ids if each != leader), leader):
         controllers.process(node).kill()
+    return reached
 
 
 def main(

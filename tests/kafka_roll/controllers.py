@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
@@ -24,6 +25,9 @@ QUORATES = (3004, 3005, 3006)
 STOP_S = 120.0
 SERVERS = "controller.quorum.bootstrap.servers"
 VOTERS = "controller.quorum.voters"
+CATCH_UP_S = 120.0
+REPLICA = re.compile(r"^(\d+)\s+\S+\s+(-?\d+)\s.*\b(Leader|Follower|Observer)\s*$", re.MULTILINE)
+"""A line of `describe --replication`: the id, the log end offset and the role."""
 
 
 class MixedControllers(Controllers):
@@ -132,6 +136,19 @@ class MixedControllers(Controllers):
     def describe(self, *arguments: str) -> str:
         """What Kafka's tool prints of the quorum."""
         return self._tool("MetadataQuorumCommand", "describe", *arguments)
+
+    def catch_up(self) -> int:
+        """Wait until all controllers hold what the leader's log holds now; the end of that."""
+        wanted: list[int] = []
+
+        def are_there() -> bool:
+            found = REPLICA.findall(self.describe("--replication"))
+            ends = {int(node): int(end) for node, end, _ in found}
+            wanted.extend(int(end) for _, end, role in found if role == "Leader" and not wanted)
+            return bool(wanted) and all(ends.get(node, -1) >= wanted[0] for node in self.ids)
+
+        until("all controllers hold the leader's log", are_there, CATCH_UP_S)
+        return wanted[0]
 
     def features(self) -> str:
         """What Kafka's tool prints of the features."""

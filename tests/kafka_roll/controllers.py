@@ -30,6 +30,10 @@ REPLICA = re.compile(r"^(\d+)\s+\S+\s+(-?\d+)\s.*\b(Leader|Follower|Observer)\s*
 """A line of `describe --replication`: the id, the log end offset and the role."""
 
 
+def kind(node_id: int) -> str:
+    return "Kafka" if node_id in KAFKAS else "Quorate"
+
+
 class MixedControllers(Controllers):
     """The quorum begins with Kafka's three. static: their addresses are in
     `controller.quorum.voters`, so kraft.version is 0 until `upgrade`.

@@ -16,7 +16,7 @@ goes on with new controllers. The deliberate differences are in `reasons`. The s
 what ends Kafka's controllers or lets them fail (invalid listeners and recovery states, and the
 deletion of a topic with eligible leader replicas), and the end of controlled shutdowns, which
 depends on the offsets that other brokers have reported. Exit status 1 if there are other
-differences. Needs Java 17, Maven and the shared folder.
+differences, or if a log breaks an invariant. Needs Java 17, Maven and the shared folder.
 """
 
 from __future__ import annotations
@@ -45,7 +45,10 @@ def table(report: Report) -> Table:
             f"seed {report.seed}: {total:,} requests, {report.records.total():,} records, "
             f"{report.rate:,.0f} requests/s"
         ),
-        caption=f"{len(report.unlisted)} kinds of differences without a reason",
+        caption=(
+            f"{len(report.unlisted)} kinds of differences without a reason, "
+            f"{len(report.violations)} violated invariants"
+        ),
     )
     for name, kind in sorted(report.kinds.items()):
         made.add_row(name, f"{kind.count:,}", kind.reason.text if kind.reason else "none")
@@ -58,6 +61,7 @@ def as_json(report: Report) -> dict[str, Any]:
         "requests": dict(report.requests),
         "records": dict(report.records),
         "starts": report.starts,
+        "violated invariants": report.violations,
         "failure": report.failure or None,
         "requests per second": round(report.rate),
         "differences": {
@@ -110,9 +114,11 @@ def main(
     console.print(table(report))
     if json_output:
         print(json.dumps(as_json(report), indent=2))
+    for violation in report.violations:
+        console.print(violation, markup=False)
     if report.failure:
         console.print(f"the run ended early: {report.failure}", markup=False)
-    raise typer.Exit(bool(report.unlisted or report.failure))
+    raise typer.Exit(bool(report.unlisted or report.violations or report.failure))
 
 
 if __name__ == "__main__":

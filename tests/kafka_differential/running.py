@@ -29,6 +29,8 @@ from tests.kafka_differential.reasons import Reason, reason_of
 from tests.kafka_differential.requests import Request
 from tests.kafka_differential.side import Batch, Side
 from tests.kafka_scale.connection import request_frame
+from tests.logs.checks import check_logs
+from tests.logs.files import read_log
 from tests.wire.compared_clusters import CONTROLLER
 
 RESPONSE_S: Final = 60.0
@@ -57,7 +59,8 @@ class Kind:
 class Report:
     """What a run found. requests: by name. records: written by Kafka's controller, by type.
     errors: requests whose response had bytes for no success. seconds: of the requests alone.
-    starts: how many pairs of controllers were needed. failure: why the run ended early.
+    starts: how many pairs of controllers were needed. violations: invariants that do not hold in
+    the logs (`tests/logs/checks.py`). failure: why the run ended early.
     """
 
     seed: int
@@ -65,6 +68,7 @@ class Report:
     records: Counter[str] = field(default_factory=Counter)
     kinds: dict[str, Kind] = field(default_factory=dict)
     starts: int = 0
+    violations: list[str] = field(default_factory=list)
     seconds: float = 0.0
     failure: str = ""
 
@@ -236,6 +240,9 @@ def compare(
             except (OSError, TimeoutError, ReplayError) as error:
                 report.failure = f"{type(error).__name__}: {error}; the files are in {place}"
                 break
+        for side in sides:
+            found = check_logs([read_log(side.folder.parent)]).violations
+            report.violations += (f"{side.name}: {each}" for each in found)
         shutil.rmtree(place)
     advance(report)
     return report

@@ -120,6 +120,7 @@ class Aliases:
 
 class Side:
     """A controller. name: Kafka or Quorate. image: of everything that was read from its log.
+    folder: of the partition.
 
     topic_ids, epochs: the last known ids of topics and epochs of brokers, also of those that are
     gone. registered_at: the offset of a broker's last registration. secrets: of tokens, by id,
@@ -128,6 +129,7 @@ class Side:
 
     def __init__(self, name: str, port: int, folder: Path) -> None:
         self.name = name
+        self.folder = folder
         self.image = MetadataImage()
         self.aliases = Aliases()
         self.topic_ids: dict[str, str] = {}

@@ -22,6 +22,7 @@ def test_one_stream_of_requests_has_the_same_effect_on_both_controllers(
 ) -> None:
     report = compare(REQUESTS, SEED, tmp_path / "nodes")
     assert not report.failure
+    assert not report.violations
     unlisted = {name: kind for name, kind in report.kinds.items() if kind.reason is None}
     assert not unlisted, "".join(described(*each) for each in unlisted.items())
     listed = {kind.reason.pattern for kind in report.kinds.values() if kind.reason is not None}

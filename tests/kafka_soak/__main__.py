@@ -7,8 +7,9 @@
 Three controllers and three brokers. Clients of every kind run meanwhile (`Clients.java`):
 idempotent and transactional producers, groups of both protocols, a share group, a streams
 application, and changes of topics. The same seed gives the same events in the same order. At the
-end every acknowledged record must be there once. Exit status 1 if a record is lost or duplicated,
-or a client ended. Needs Java 17, Maven and the shared folder.
+end every acknowledged record must be there once, and the logs of the controllers must keep the
+simulation's invariants (`tests/logs/checks.py`). Exit status 1 if a record is lost or
+duplicated, a client ended, or an invariant is violated. Needs Java 17, Maven and the shared folder.
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ from tests.kafka_soak.clusters import (
     KafkaControllers,
     QuorateControllers,
 )
+from tests.logs.checks import check_logs
+from tests.logs.files import read_log
 
+TEXT_MAX = 1_000
 HERE = Path(__file__).parent
 CLIENTS_RELEASE = "4.3.0"
 SETTLE_S = 20.0
@@ -221,18 +225,26 @@ def main(
             out, _ = clients.communicate(timeout=GRACE_S)
         except subprocess.TimeoutExpired:
             sys.exit(f"the clients did not end; their log is {folder}/clients.log")
+        made.kill()
+        logs = check_logs([read_log(made.directory(node_id)) for node_id in made.ids])
     lines = out.strip().splitlines()
     if not lines:
         sys.exit(f"the clients ended without a report; their log is {folder}/clients.log")
-    report = {"events": events.counts, **json.loads(lines[-1])}
+    violations = [str(each)[:TEXT_MAX] for each in logs.violations]
+    report = {
+        "events": events.counts,
+        "elections": len(logs.terms),
+        "batches in several logs": logs.compared,
+        "violated invariants": violations,
+        **json.loads(lines[-1]),
+    }
     console.print(table(report, f"{controllers}, Kafka {release}, {minutes:g} min, seed {seed}"))
     if as_json:
         print(json.dumps(report, indent=2))
-    if clients.returncode == 0:
-        shutil.rmtree(folder)
-    else:
+    if clients.returncode or violations:
         console.print(f"the processes' folders are left in {folder}")
-    raise typer.Exit(clients.returncode)
+        raise typer.Exit(1)
+    shutil.rmtree(folder)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from quorate.log.quorum_state import QuorumStateFile
 from quorate.raft import InitialState, LogState, RaftConfig, RaftNode
 from quorate.raft import outputs as out
 from quorate.raft.messages import FetchRequest, FetchResponse, Response
+from quorate.raft.roles import Unattached
 from quorate.raft.types import Endpoint, ReplicaKey, Voter, VoterSet
 from quorate.records.batch import build_data_batch, parse_batches
 from quorate.records.primitives import Buffer
@@ -241,6 +242,12 @@ class Replica:
             response = replace(response, batches=parse_batches(joined), records_from=None)
         return response
 
+    def expire_election_timeout(self) -> None:
+        """Let a replica that has not started yet stand for election as soon as it starts."""
+        role = self.node.core.role
+        assert isinstance(role, Unattached)
+        role.election_deadline_ms = self.clock.now_ms()
+
     def start(self) -> None:
         self.loader.start()
         self.driver.start()
@@ -291,13 +298,17 @@ async def alone(directory: Path, **options: Any) -> AsyncIterator[Replica]:
 
 @asynccontextmanager
 async def trio(folder: Path, **options: Any) -> AsyncIterator[dict[int, Replica]]:
-    """Three voters, whose replicas may be exchanged in the dictionary."""
+    """Three voters, whose replicas may be exchanged in the dictionary.
+
+    The first stands for election at once, and the timers run as configured from then on.
+    """
     network = Network()
     members = voters(1, 2, 3)
     replicas = {
         each: Replica(folder / str(each), network, each, members=members, **options)
         for each in (1, 2, 3)
     }
+    replicas[1].expire_election_timeout()
     for replica in replicas.values():
         replica.start()
     try:

@@ -25,6 +25,8 @@ from quorate_operator.resource import QuorumResource
 Object = dict[str, Any]
 PLURALS = {resource.plural for resource in RESOURCES.values()}
 SUBRESOURCES = {"status", "scale"}
+POLL_S = 0.01
+"""How often the server looks whether it shall stop, seconds: each test waits that long at its end."""
 
 
 class RefusedError(Exception):
@@ -141,6 +143,7 @@ class Store:
 def _handler(store: Store) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # else each body waits 40 ms for the client's delayed ACK
 
         def log_message(self, *_: Any) -> None:
             pass
@@ -188,7 +191,7 @@ def api_server() -> Iterator[tuple[Store, Kube]]:
     store = Store()
     server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(store))
     server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(POLL_S,), daemon=True)
     thread.start()
     try:
         where = f"http://127.0.0.1:{server.server_address[1]}"

@@ -26,7 +26,7 @@ Object = dict[str, Any]
 PLURALS = {resource.plural for resource in RESOURCES.values()}
 SUBRESOURCES = {"status", "scale"}
 POLL_S = 0.01
-"""How often the server looks whether it shall stop, seconds: each test waits that long at its end."""
+"""How often the server looks whether it shall stop, s: each test waits that long at its end."""
 
 
 class RefusedError(Exception):

@@ -1,4 +1,5 @@
-"""A node in a process of its own, for tests that kill it: prints its port, then serves.
+"""A node in a process of its own, for tests that kill it: prints its port, then serves, and prints
+a line for each request as it begins.
 
 SIGUSR1 lets its loop stand still, while gRPC's threads go on answering pings.
 """
@@ -14,6 +15,7 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import CurrentLeader
 
 from tests.unit.rpc.rpc_support import Node, serving
@@ -24,9 +26,17 @@ ROOT = Path(__file__).resolve().parents[3]
 STILL_S = 60.0
 
 
+class Announcing(Node):
+    """Says what it is asked."""
+
+    async def _refusal(self, request: object) -> ErrorCode:
+        print("begun", flush=True)
+        return await super()._refusal(request)
+
+
 async def _serve(delay_s: float) -> None:
     signal.signal(signal.SIGUSR1, lambda *_: time.sleep(STILL_S))
-    node = Node(leader=CurrentLeader(3, 1), delay_s=delay_s)
+    node = Announcing(leader=CurrentLeader(3, 1), delay_s=delay_s)
     async with serving(node) as server:
         print(server.ports[0], flush=True)
         await server.wait()
@@ -51,6 +61,13 @@ async def running(delay_s: float = 0.0) -> AsyncIterator[tuple[Process, int]]:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
         await process.wait()
+
+
+async def begun(process: Process, requests: int = 1) -> None:
+    """Wait until it has begun with this many further requests."""
+    assert process.stdout is not None
+    for _ in range(requests):
+        assert await process.stdout.readline() == b"begun\n"
 
 
 if __name__ == "__main__":

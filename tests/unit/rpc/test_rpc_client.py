@@ -7,6 +7,8 @@ import contextlib
 import signal
 import socket
 import time
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -36,7 +38,7 @@ from quorate.rpc.wire.values import (
 )
 from quorate.v1 import quorum_pb2
 
-from tests.unit.rpc.rpc_process import running
+from tests.unit.rpc.rpc_process import begun, running
 from tests.unit.rpc.rpc_support import (
     CLUSTER,
     DIRECTORY,
@@ -426,7 +428,7 @@ async def test_the_outcome_is_unknown_where_the_leader_dies_under_an_append() ->
     ):
         append = asyncio.create_task(client.append_value(b"one"))
         batch = asyncio.create_task(client.append([(b"", b"two")]))
-        await asyncio.sleep(2.0)  # both must have been sent
+        await asyncio.wait_for(begun(process, 2), NO_HANG_S)
         process.kill()
         died = time.monotonic()
         for waiting in (append, batch):
@@ -465,7 +467,7 @@ async def test_a_leader_whose_loop_stands_still_is_left(pair: Pair) -> None:
         QuorumClient([f"{HOST}:{port}", *pair.addresses], limits=SILENCE) as client,
     ):
         append = asyncio.create_task(client.append_value(b"one"))
-        await asyncio.sleep(1.0)  # it must have been sent
+        await asyncio.wait_for(begun(process), NO_HANG_S)
         process.send_signal(signal.SIGUSR1)
         pair.lead(1, 4)
         with pytest.raises(OutcomeUnknownError, match="no response for 2000 ms"):
@@ -477,19 +479,25 @@ async def test_a_leader_whose_loop_stands_still_is_left(pair: Pair) -> None:
 async def test_reads_and_changes_are_repeated_where_the_leader_is_silent(pair: Pair) -> None:
     pair.lead(1, 4)
     pair.nodes[1].store([(b"", b"there")])
-    for ask in (
+    asks: list[Callable[[QuorumClient], Awaitable[Any]]] = [
         lambda client: client.describe_features(),
         lambda client: client.add_voter(KEY, ()),
         lambda client: anext(client.read()),
-    ):
-        async with (
-            running() as (process, port),
-            QuorumClient([f"{HOST}:{port}", *pair.addresses], limits=SILENCE) as client,
-        ):
+    ]
+    async with AsyncExitStack() as stack:
+        process, port = await stack.enter_async_context(running())
+        clients = [
+            await stack.enter_async_context(
+                QuorumClient([f"{HOST}:{port}", *pair.addresses], limits=SILENCE)
+            )
+            for _ in asks
+        ]
+        for client in clients:
             await client.describe_features()
-            process.send_signal(signal.SIGUSR1)
-            await asyncio.sleep(0.2)
-            await asyncio.wait_for(ask(client), NO_HANG_S)
+        process.send_signal(signal.SIGUSR1)
+        await asyncio.sleep(0.2)
+        async with asyncio.timeout(NO_HANG_S):
+            await asyncio.gather(*(ask(c) for ask, c in zip(asks, clients, strict=True)))
 
 
 async def test_a_leader_that_takes_its_time_is_not_silent() -> None:

@@ -301,7 +301,8 @@ def failing(replica: Replica, name: str, error: type[Exception] = KeyError) -> N
 async def test_an_unexpected_error_stops_the_replica_and_ends_every_wait(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, error: type[Exception]
 ) -> None:
-    async with alone(tmp_path, node_type=Faulty) as replica:
+    # The fetch timeout sets how soon the timer asks for the next deadline.
+    async with alone(tmp_path, node_type=Faulty, fetch_timeout_ms=200) as replica:
         replica.disk.go.clear()
         waiting = [asyncio.create_task(replica.append()) for _ in range(2)]
         await until("they are appended", lambda: replica.driver.commits.pending_bytes > 0)

@@ -249,7 +249,7 @@ async def test_keys_over_http_are_retried() -> None:
             pass
 
     server = HTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     url = f"http://127.0.0.1:{server.server_port}/keys"
     made = TokenValidator(OAuthConfig(url, retry_backoff_ms=1, retry_backoff_max_ms=2))
     made.start()

@@ -12,11 +12,11 @@ import ssl
 from types import TracebackType
 from typing import Any
 
-from quorate import __version__
 from quorate.bridge import schemas as s
 from quorate.bridge.frames import read_frame, write_frame
 from quorate.rpc.tls import TlsConfig
 from quorate.rpc.wire.limits import format_address
+from quorate.version import __version__
 
 API_VERSIONS_VERSION = 3
 """Since Kafka 2.4; the first with feature levels."""

@@ -28,7 +28,6 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, Final
 
-from quorate import __version__
 from quorate.bridge import schemas as s
 from quorate.bridge.client import client_context
 from quorate.bridge.frames import read_length, read_rest, write_frame
@@ -59,6 +58,7 @@ from quorate.rpc.errors import TransportError, TransportKind
 from quorate.rpc.tls import TlsConfig
 from quorate.rpc.wire.limits import MESSAGE_BYTES_MAX, ChannelLimits, format_address
 from quorate.rpc.wire.values import ChecksumLogRequest, ChecksumLogResponse
+from quorate.version import __version__
 
 BUFFER_BYTES: Final = 1024 * 1024
 IDLE_S: Final = 10.0

@@ -34,7 +34,7 @@ from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.metadata.metadata_version import KRAFT_VERSION, SUPPORTED
 from quorate.metadata.requests import RegisterBroker
 from quorate.process.component import Component, running
-from quorate.process.node import BATCH_BYTES_MAX, Node, raft_config
+from quorate.process.node import BATCH_BYTES_MAX, MetadataReplica, raft_config
 from quorate.process.run import run_node, tune_for_serving
 from quorate.process.server import NodeServer
 from quorate.process.shutdown import Shutdown
@@ -58,16 +58,20 @@ SECURITY_PROTOCOLS = {False: 0, True: 1}
 
 def run_broker(config: BrokerConfig) -> int:
     """Run until SIGTERM or SIGINT; return the exit status."""
-    return run_node(config, lambda context: Broker(config, context).run(), (LifecycleError,))
+    return run_node(
+        config,
+        lambda context, shutdown: Broker(config, context, shutdown).run(),
+        (LifecycleError,),
+    )
 
 
 class Broker:
     """One broker. `run` starts, serves and stops it."""
 
-    def __init__(self, config: BrokerConfig, context: NodeContext) -> None:
+    def __init__(self, config: BrokerConfig, context: NodeContext, shutdown: Shutdown) -> None:
         self._config = config
         self._context = context
-        self._shutdown = Shutdown()
+        self._shutdown = shutdown
         self._authorizer = broker_authorizer(config)
         self._telemetry = NodeTelemetry(config)
         self._server = _server(config, self._authorizer)
@@ -84,7 +88,6 @@ class Broker:
 
     async def _live(self) -> None:
         config = self._config
-        self._shutdown.handle_signals()
         self._shutdown.add_listener(lambda error: LOGGER.critical("stopping the broker: %s", error))
         directories = tuple(dict.fromkeys((config.metadata_log_dir, *config.log_dirs)))
         log_config = LogConfig(batch_bytes_max=BATCH_BYTES_MAX)
@@ -102,7 +105,7 @@ class Broker:
 
     async def _serve(self, storage: Storage, log_dir_ids: tuple[str, ...]) -> None:
         config, fail = self._config, self._shutdown.fail
-        node = Node(
+        node = MetadataReplica(
             config,
             storage,
             replace(raft_config(config, storage.meta), can_vote=False),
@@ -178,7 +181,7 @@ class Broker:
             write_clean_shutdown(config.log_dirs, lifecycle.broker_epoch)
 
     def _lifecycle(
-        self, registration: RegisterBroker, client: MetadataClient, node: Node
+        self, registration: RegisterBroker, client: MetadataClient, node: MetadataReplica
     ) -> Lifecycle:
         config = self._config
         return Lifecycle(

@@ -18,7 +18,6 @@ import typer
 import typer.core
 import typer.main
 
-from quorate import __version__
 from quorate.cli.output import (
     FAILED,
     INTERRUPTED,
@@ -27,6 +26,7 @@ from quorate.cli.output import (
     UsageError,
     print_error,
 )
+from quorate.version import __version__
 
 
 class Lazy(NamedTuple):

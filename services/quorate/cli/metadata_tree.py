@@ -21,9 +21,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
-from quorate import __version__
 from quorate.cli.secret_fields import config_value, masked
 from quorate.records import metadata as m
+from quorate.version import __version__
 
 Node = "Directory | str"
 

@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable, Collection
 
 from nicegui import app, ui
 
-from quorate import __version__
 from quorate.console import charts
 from quorate.console.access import Access
 from quorate.console.cluster import LEADERLESS, UnhealthyPartition
@@ -23,6 +22,7 @@ from quorate.raft.errors import MisuseError
 from quorate.raft.types import ReplicaKey
 from quorate.rpc.errors import ClientError
 from quorate.rpc.wire.limits import parse_address
+from quorate.version import __version__
 
 HEALTH_COLOURS = {
     Health.HEALTHY: "positive",

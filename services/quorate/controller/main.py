@@ -1,10 +1,12 @@
-"""The controller process: one directory, one raft node, one gRPC server.
+"""A controller: one directory, one raft node, one gRPC server.
+
+`run_controller` runs it as a process, `quorate.embedded` within the program of a user. What is only
+a process's (signals, logging, tuning of the interpreter) is in `process.run`.
 
 Startup: 1. read meta.properties and check it against the configuration, 2. lock the directory,
 3. let `prepare` apply the change staged for this start (`quorate recover --at-restart`), 4. recover
-the log and quorum-state, 5. listen, 6. run. Shutdown, on SIGTERM or SIGINT: hand over leadership,
-answer parked requests, close the log with its clean-shutdown marker, release the lock. A failure
-ends the process with a one-line message and a nonzero exit status.
+the log and quorum-state, 5. listen, 6. run. Shutdown: hand over leadership, answer parked requests,
+close the log with its clean-shutdown marker, release the lock. A failure ends with a NodeError.
 """
 
 from __future__ import annotations
@@ -13,10 +15,12 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from quorate.controller.bootstrap import BootstrapError, read_bootstrap
 from quorate.controller.config import ControllerConfig
@@ -34,8 +38,8 @@ from quorate.log.metadata_log import LogConfig
 from quorate.metadata.controller import ControllerSettings, MetadataController
 from quorate.process.component import Component, running
 from quorate.process.config_types import LONG_MAX
-from quorate.process.extension import ExtensionFactory, NodeComponents
-from quorate.process.node import BATCH_BYTES_MAX, Node, raft_config
+from quorate.process.extension import ExtensionFactory, NodeComponents, refusal_of
+from quorate.process.node import BATCH_BYTES_MAX, MetadataReplica, raft_config
 from quorate.process.run import run_node, tune_for_serving
 from quorate.process.server import NodeServer
 from quorate.process.shutdown import NodeError, Shutdown
@@ -48,7 +52,7 @@ from quorate.rpc.wire.limits import format_address
 from quorate.runtime.authorizer import NodeAuthorizer
 from quorate.runtime.consistency import ConsistencyChecker
 from quorate.runtime.metadata_service import MetadataService
-from quorate.runtime.service import NodeService, refuses_nothing
+from quorate.runtime.service import NodeService
 from quorate.runtime.snapshots import SnapshotPolicy
 from quorate.telemetry.logs import NodeContext
 
@@ -66,35 +70,52 @@ did, or "".
 def run_controller(
     config: ControllerConfig,
     prepare: Prepare | None = None,
-    extension_factory: ExtensionFactory[ControllerConfig] | None = None,
+    extension_factories: Sequence[ExtensionFactory[ControllerConfig]] = (),
 ) -> int:
     """Run until SIGTERM or SIGINT; return the exit status."""
-    return run_node(
-        config, lambda context: Controller(config, context, prepare, extension_factory).run()
-    )
+
+    def run(context: NodeContext, shutdown: Shutdown) -> Coroutine[Any, Any, None]:
+        return Controller(
+            config,
+            context,
+            shutdown,
+            prepare,
+            extension_factories,
+            on_serving=tune_for_serving,
+        ).run()
+
+    return run_node(config, run)
 
 
 class Controller:
-    """One controller, from the start of `run` until it returns."""
+    """One controller, from the start of `run` until it returns, which `shutdown` requests.
+
+    on_serving: called once the controller serves.
+    """
 
     def __init__(
         self,
         config: ControllerConfig,
         context: NodeContext,
+        shutdown: Shutdown,
         prepare: Prepare | None = None,
-        extension_factory: ExtensionFactory[ControllerConfig] | None = None,
+        extension_factories: Sequence[ExtensionFactory[ControllerConfig]] = (),
+        *,
+        on_serving: Callable[[], None],
     ) -> None:
         self._config = config
         self._context = context
         self._prepare = prepare
-        self._extension_factory = extension_factory
-        self._shutdown = Shutdown()
+        self._extension_factories = extension_factories
+        self._on_serving = on_serving
+        self._shutdown = shutdown
         self._telemetry = NodeTelemetry(config, watches_connections=True)
         self._authorizer = node_authorizer(config)
         self._tls = None if config.tls is None else config.tls.mutual
         self._server = _server(config, self._tls, self._authorizer)
 
     async def run(self) -> None:
+        """Serve until a shutdown is requested. Raises NodeError and the others of `ENDINGS`."""
         try:
             await self._telemetry.start()
             await self._live()
@@ -105,7 +126,6 @@ class Controller:
     async def _live(self) -> None:
         config = self._config
         directory = config.metadata_log_dir
-        self._shutdown.handle_signals()
         waits = config.unformatted_wait and not (directory / META_PROPERTIES_FILE).exists()
         if waits and not await self._wait_for_format():
             return
@@ -155,7 +175,7 @@ class Controller:
 
     async def _serve(self, storage: Storage) -> None:
         config, meta = self._config, storage.meta
-        node = Node(
+        node = MetadataReplica(
             config,
             storage,
             _raft_config(config, meta),
@@ -193,8 +213,8 @@ class Controller:
             self._shutdown.fail,
             self._authorizer,
         )
-        extension = None if self._extension_factory is None else self._extension_factory(shared)
-        refuses = refuses_nothing if extension is None else extension.refuses
+        extensions = [factory(shared) for factory in self._extension_factories]
+        refuses = partial(refusal_of, extensions)
         listener = None if config.kafka.name is None else KafkaListener(shared, refuses)
         await self._listen(
             node_service(
@@ -211,7 +231,7 @@ class Controller:
             *node.components(),
             Component("metadata", stop=metadata.close),
             *(() if listener is None else (Component.of("Kafka listener", listener),)),
-            *(() if extension is None else (Component.of("extension", extension),)),
+            *(Component.of("extension", each) for each in extensions),
             self._server.component(),
             Component("leadership", stop=lambda: driver.hand_over(SHUTDOWN_TIMEOUT_S)),
             Component.of("registration", registration),
@@ -219,9 +239,11 @@ class Controller:
             self._server.health(lambda: node.is_attached, self._shutdown),
         )
         async with running(components):
-            of_extension = tuple if extension is None else extension.samples
-            self._telemetry.watch(driver, lambda: chain(listener_samples(listener), of_extension()))
-            tune_for_serving()
+            self._telemetry.watch(
+                driver,
+                lambda: chain(listener_samples(listener), *(each.samples() for each in extensions)),
+            )
+            self._on_serving()
             await self._shutdown.requested.wait()
             LOGGER.info("stopping")
 

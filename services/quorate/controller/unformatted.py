@@ -11,13 +11,13 @@ import asyncio
 import logging
 import os
 
-from quorate import __version__
 from quorate.controller.config import ControllerConfig
 from quorate.controller.formatting import FormatError, format_directory
 from quorate.log.errors import LogError
 from quorate.raft.errors import ErrorCode
 from quorate.raft.types import VoterSet
 from quorate.rpc.wire.values import FormatRequest, FormatResponse, NodeStatus
+from quorate.version import __version__
 
 LOGGER = logging.getLogger(__name__)
 

@@ -1,13 +1,13 @@
-"""The extension point of a node, for an application or the migration that runs in its process.
+"""The extension points of a node, for a state machine or the migration that runs in its process.
 
-The process calls an `ExtensionFactory` once the components of its node exist, and starts the
-extension once the node listens. The extension decides which metadata requests the node rejects for
-the time being. The process stops the extension before the node ends.
+The node calls each `ExtensionFactory` once its components exist, and starts the extensions once it
+listens. Extensions decide which metadata requests the node rejects for the time being. They stop
+before the node ends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -34,7 +34,7 @@ class NodeComponents(Generic[ConfigT]):
     tls: TlsConfig | None
     """For the listeners, and for connections to other controllers."""
     on_fatal: Callable[[BaseException], None]
-    """Ends the process, which prints the error's text as one line."""
+    """Stops the node, whose error is one line with the text of this one."""
     authorizer: NodeAuthorizer | None = None
     """Authorizes requests; None if no request needs authorization."""
 
@@ -56,3 +56,8 @@ class Extension(Protocol):
 
 
 ExtensionFactory = Callable[[NodeComponents[ConfigT]], Extension]
+
+
+def refusal_of(extensions: Sequence[Extension], request: object) -> str:
+    """Why one of the extensions rejects this metadata request for the time being, or ""."""
+    return next((text for each in extensions if (text := each.refuses(request))), "")

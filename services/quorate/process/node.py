@@ -1,7 +1,7 @@
 """The replica of the metadata log in every node: a controller may vote, a broker observes.
 
-A `Node` consists of the raft node, which starts from the recovered state, the driver that owns it,
-the transport to other nodes, the loader of the metadata image, and the snapshotter.
+A `MetadataReplica` consists of the raft node, which starts from the recovered state, the driver
+that owns it, the transport to other nodes, the loader of the metadata image, and the snapshotter.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ PeersFactory = Callable[[Peers, Callable[[], VoterSet]], Peers]
 """Makes a transport from the one over gRPC, and a function that returns the current voters."""
 
 
-class Node:
+class MetadataReplica:
     """One replica, in the process that owns its storage. `components` start and stop it.
 
     raft: see `raft_config`. tls: for connections to other nodes. on_role: logs a role change.

@@ -10,7 +10,7 @@ import uvloop
 
 from quorate.log.errors import LogError
 from quorate.process.node_config import NodeConfig
-from quorate.process.shutdown import NodeError
+from quorate.process.shutdown import NodeError, Shutdown
 from quorate.raft.errors import RaftError
 from quorate.records.errors import RecordsError
 from quorate.rpc.errors import RpcError
@@ -34,17 +34,24 @@ ENDINGS: tuple[type[Exception], ...] = (
 
 def run_node(
     config: NodeConfig,
-    run: Callable[[NodeContext], Coroutine[Any, Any, None]],
+    run: Callable[[NodeContext, Shutdown], Coroutine[Any, Any, None]],
     endings: tuple[type[Exception], ...] = (),
 ) -> int:
     """Run until `run` returns, and return the exit status.
 
-    endings: further errors that end the process with a one-line message.
+    run: gets the shutdown that SIGTERM and SIGINT request. endings: further errors that end the
+    process with a one-line message.
     """
     context = logs.configure(config.role, config.node_id, config.log_format)
     tune_malloc()
+
+    async def run_until_signal() -> None:
+        shutdown = Shutdown()
+        shutdown.handle_signals()
+        await run(context, shutdown)
+
     try:
-        uvloop.run(run(context))
+        uvloop.run(run_until_signal())
     except ENDINGS + endings as error:
         print(f"quorate: error: {error}", file=sys.stderr)
         return 1

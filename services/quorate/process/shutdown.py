@@ -1,4 +1,4 @@
-"""Process shutdown: on a signal, or on the first failure, which becomes a one-line message."""
+"""The shutdown of a node: on a signal, on request, or on the first failure."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class NodeError(Exception):
-    """The process cannot run. The text is one line for the user."""
+    """The node cannot run, or has failed. The text is one line for the user."""
 
 
 class Shutdown:
-    """The pending shutdown of a process. It belongs to the event loop's thread."""
+    """The pending shutdown of a node. It belongs to the event loop's thread."""
 
     def __init__(self) -> None:
         self.requested = asyncio.Event()
@@ -43,6 +43,6 @@ class Shutdown:
         self.requested.set()
 
     def raise_failure(self) -> None:
-        """Raise NodeError if the process ends because of a failure."""
+        """Raise NodeError, caused by the failure, if the node ends because of one."""
         if self.failure is not None:
-            raise NodeError(str(self.failure))
+            raise NodeError(str(self.failure)) from self.failure

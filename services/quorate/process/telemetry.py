@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
-from quorate import __version__
 from quorate.process.http import HttpListener, HttpResponse
 from quorate.process.node_config import NodeConfig
 from quorate.process.node_metrics import file_samples, quorum_samples
@@ -36,6 +35,7 @@ from quorate.telemetry.histogram import Distribution
 from quorate.telemetry.process import process_samples
 from quorate.telemetry.rates import Rate
 from quorate.telemetry.samples import Sample
+from quorate.version import __version__
 
 if TYPE_CHECKING:
     from quorate.runtime.tracing import WriteTraces

@@ -22,7 +22,6 @@ from collections.abc import (
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
-from quorate import __version__
 from quorate.log.errors import (
     LogError,
     LogFailedError,
@@ -75,6 +74,7 @@ from quorate.runtime.consistency import LogChecksums
 from quorate.runtime.driver import Bytes, RaftDriver
 from quorate.runtime.metadata_service import NO_KAFKA_NODES, MetadataService
 from quorate.runtime.pending_appends import Commit, CommitOutcome
+from quorate.version import __version__
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span

@@ -19,6 +19,12 @@ from quorate.process.properties import ConfigError
 
 def run_migrating_controller(config: ControllerConfig, prepare: Prepare | None = None) -> int:
     """Like `run_controller`, with the migration. Raises ConfigError if the extra is missing."""
+    check_extra(config)
+    return run_controller(config, prepare, (MigrationRunner,))
+
+
+def check_extra(config: ControllerConfig) -> None:
+    """Raise ConfigError if this controller migrates from ZooKeeper and the extra is missing."""
     if config.migration.enabled:
         try:
             importlib.import_module("quorate.migration.zk_migration_client")
@@ -27,4 +33,3 @@ def run_migrating_controller(config: ControllerConfig, prepare: Prepare | None =
                 f"{config.source}: {ENABLE}=true needs the extra 'migration', and {error.name} is "
                 "not installed: pip install 'quorate[migration]'"
             ) from None
-    return run_controller(config, prepare, MigrationRunner)

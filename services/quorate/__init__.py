@@ -1,7 +1,104 @@
-"""Quorate: a replicated metadata quorum whose members can change while it runs (KIP-853)."""
+"""Quorate: a replicated log whose voters can change while it runs (KIP-853).
+
+The names below are what programs use. Each is imported on first use, so that `import quorate` takes
+no time. `quorate.sync` has `Node` and `Client` without asyncio.
+"""
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from quorate.version import __version__
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from quorate import sync
+    from quorate.controller.formatting import FormatError
+    from quorate.embedded.node import Node
+    from quorate.embedded.state_machine import Snapshot, StateMachine, StateMachineError
+    from quorate.embedded.storage import format_storage
+    from quorate.process.properties import ConfigError
+    from quorate.process.shutdown import NodeError
+    from quorate.raft.errors import ErrorCode, MisuseError
+    from quorate.raft.types import Endpoint, ReplicaKey
+    from quorate.records.batch import Record
+    from quorate.rpc.client.quorum_client import QuorumClient as Client
+    from quorate.rpc.errors import (
+        AdminError,
+        ClientError,
+        NoLeaderError,
+        OutcomeUnknownError,
+        ReadBrokenError,
+        UnreachableError,
+    )
+    from quorate.rpc.tls import TlsConfig
+    from quorate.rpc.wire.values import AppendResult
+
+__all__ = [
+    "AdminError",
+    "AppendResult",
+    "Client",
+    "ClientError",
+    "ConfigError",
+    "Endpoint",
+    "ErrorCode",
+    "FormatError",
+    "MisuseError",
+    "NoLeaderError",
+    "Node",
+    "NodeError",
+    "OutcomeUnknownError",
+    "ReadBrokenError",
+    "Record",
+    "ReplicaKey",
+    "Snapshot",
+    "StateMachine",
+    "StateMachineError",
+    "TlsConfig",
+    "UnreachableError",
+    "__version__",
+    "format_storage",
+    "sync",
+]
+
+_ERRORS = "quorate.rpc.errors"
+_PLACES = {
+    "AdminError": _ERRORS,
+    "AppendResult": "quorate.rpc.wire.values",
+    "Client": "quorate.rpc.client.quorum_client:QuorumClient",
+    "ClientError": _ERRORS,
+    "ConfigError": "quorate.process.properties",
+    "Endpoint": "quorate.raft.types",
+    "ErrorCode": "quorate.raft.errors",
+    "FormatError": "quorate.controller.formatting",
+    "MisuseError": "quorate.raft.errors",
+    "NoLeaderError": _ERRORS,
+    "Node": "quorate.embedded.node",
+    "NodeError": "quorate.process.shutdown",
+    "OutcomeUnknownError": _ERRORS,
+    "ReadBrokenError": _ERRORS,
+    "Record": "quorate.records.batch",
+    "ReplicaKey": "quorate.raft.types",
+    "Snapshot": "quorate.embedded.state_machine",
+    "StateMachine": "quorate.embedded.state_machine",
+    "StateMachineError": "quorate.embedded.state_machine",
+    "TlsConfig": "quorate.rpc.tls",
+    "UnreachableError": _ERRORS,
+    "format_storage": "quorate.embedded.storage",
+}
+"""The module of each name, and the name there if it is another one."""
+
+
+def __getattr__(name: str) -> Any:
+    if name == "sync":
+        return importlib.import_module("quorate.sync")
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, _, other = _PLACES[name].partition(":")
+    found = getattr(importlib.import_module(module), other or name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

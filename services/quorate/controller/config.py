@@ -162,6 +162,14 @@ class ControllerConfig(NodeConfig):
         "Whether a controller whose directory is not formatted waits to be formatted over gRPC "
         "instead of exiting (for pods).",
     )
+    unformatted_format: bool = setting(
+        "quorate.unformatted.format",
+        types.boolean(),
+        "false",
+        "Ours. Whether a controller whose directory is not formatted formats it for cluster.id "
+        "when it starts, like `storage format --no-initial-controllers`: it is a new replica, "
+        "which follows the quorum and becomes a voter once it is added.",
+    )
     election_timeout_ms: int = setting(
         "controller.quorum.election.timeout.ms",
         types.milliseconds(1),

@@ -94,6 +94,7 @@ def _build(parsed: ParsedProperties) -> ControllerConfig:
             "bootstrap_servers": bootstrap,
             "static_voters": static_voters,
             "auto_join": _auto_join(parsed),
+            "unformatted_format": _unformatted_format(parsed),
             "tls": grpc_tls or kafka_tls,
             "kafka_tls": kafka_tls,
             "security": _security(parsed, listeners),
@@ -244,6 +245,22 @@ def _auto_join(parsed: ParsedProperties) -> bool:
             "(controller.quorum.voters) cannot join a quorum",
         )
     return auto_join
+
+
+def _unformatted_format(parsed: ParsedProperties) -> bool:
+    name = "quorate.unformatted.format"
+    is_wanted: bool = parsed.get(name)
+    if is_wanted and parsed.get("cluster.id") is None:
+        parsed.fail(name, "it requires cluster.id, the id of the cluster to format for")
+    if is_wanted and parsed.get("quorate.unformatted.wait"):
+        parsed.fail(name, "it contradicts quorate.unformatted.wait=true: set only one of them")
+    if is_wanted and parsed.get("controller.quorum.voters"):
+        parsed.fail(
+            name,
+            "static voters (controller.quorum.voters) have no directory ids, so a lost directory "
+            "must not be formatted again automatically",
+        )
+    return is_wanted
 
 
 def _security(parsed: ParsedProperties, listeners: tuple[Listener, ...]) -> ControllerSecurity:

@@ -24,6 +24,7 @@ from typing import Any
 
 from quorate.controller.bootstrap import BootstrapError, read_bootstrap
 from quorate.controller.config import ControllerConfig
+from quorate.controller.formatting import FormatError, format_directory
 from quorate.controller.kafka.listener import (
     KafkaListener,
     listener_samples,
@@ -49,6 +50,7 @@ from quorate.raft import RaftConfig
 from quorate.raft import outputs as out
 from quorate.rpc.tls import TlsConfig
 from quorate.rpc.wire.limits import format_address
+from quorate.rpc.wire.values import FormatMode
 from quorate.runtime.authorizer import NodeAuthorizer
 from quorate.runtime.consistency import ConsistencyChecker
 from quorate.runtime.metadata_service import MetadataService
@@ -126,8 +128,10 @@ class Controller:
     async def _live(self) -> None:
         config = self._config
         directory = config.metadata_log_dir
-        waits = config.unformatted_wait and not (directory / META_PROPERTIES_FILE).exists()
-        if waits and not await self._wait_for_format():
+        is_formatted = (directory / META_PROPERTIES_FILE).exists()
+        if config.unformatted_format and not is_formatted:
+            await asyncio.to_thread(_format, config)
+        elif config.unformatted_wait and not is_formatted and not await self._wait_for_format():
             return
         log_config = LogConfig(
             segment_bytes_max=config.segment_bytes_max,
@@ -246,6 +250,17 @@ class Controller:
             self._on_serving()
             await self._shutdown.requested.wait()
             LOGGER.info("stopping")
+
+
+def _format(config: ControllerConfig) -> None:
+    """Format the directories as a new replica. Raises NodeError, LogError."""
+    assert config.cluster_id is not None, "the configuration was checked"
+    mode = FormatMode.NO_INITIAL_CONTROLLERS
+    try:
+        done = format_directory(config, config.cluster_id, mode)
+    except (FormatError, OSError) as error:
+        raise NodeError(f"cannot format {config.metadata_log_dir}: {error}") from error
+    LOGGER.info("formatted %s: directory %s", config.metadata_log_dir, done.directory_id)
 
 
 def _server(

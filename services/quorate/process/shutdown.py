@@ -44,5 +44,7 @@ class Shutdown:
 
     def raise_failure(self) -> None:
         """Raise NodeError, caused by the failure, if the node ends because of one."""
+        if isinstance(self.failure, NodeError):
+            raise self.failure
         if self.failure is not None:
             raise NodeError(str(self.failure)) from self.failure

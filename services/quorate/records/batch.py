@@ -298,6 +298,18 @@ def iter_records(batch: memoryview, header: BatchHeader) -> Iterator[StoredRecor
         raise CorruptBatchError(position, f"{size - position} bytes too many in the batch")
 
 
+def snapshot_records(batch: memoryview, header: BatchHeader) -> Iterator[Record]:
+    """The records of a checkpoint's batch, with their offsets in the log, None if unknown.
+
+    Raises what `iter_records` does.
+    """
+    base = header.log_base_offset
+    for record in iter_records(batch, header):
+        placed: Record = record
+        placed.offset = None if base is None else record.offset + base - header.base_offset
+        yield placed
+
+
 def _read_varint(data: bytes, position: int) -> tuple[int, int]:
     """A zig-zag varint of up to 64 bits, and where it ends. IndexError at the end of `data`."""
     value = data[position]

@@ -24,7 +24,7 @@ import itertools
 import logging
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from quorate.log.errors import SnapshotNotFoundError
 from quorate.log.metadata_log import MetadataLog, partition_directory
@@ -65,6 +65,19 @@ ELECTING = (out.RoleName.PROSPECTIVE, out.RoleName.CANDIDATE)
 
 Bytes = bytes | bytearray | memoryview
 Answer = tuple[Response, list[Bytes]]
+
+
+class RaftListener(Protocol):
+    """Is notified of commits and of this replica's leadership, in the order of the outputs.
+
+    The methods are called within a step of the driver: they must not block, and must not raise.
+    """
+
+    def committed(self, offset: int) -> None:
+        """Everything before `offset` is committed."""
+
+    def leadership(self, change: out.LeadershipAcquired | out.LeadershipLost) -> None:
+        """This replica has gained or lost leadership."""
 
 
 class RaftDriver:
@@ -108,6 +121,7 @@ class RaftDriver:
         self._on_role = on_role
         self._on_voters = on_voters
         self._on_leadership = on_leadership
+        self._listeners: list[RaftListener] = []
         self._receiver = SnapshotReceiver(log, node, self._step, self.fail)
         self._request_ids = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Answer]] = {}
@@ -123,6 +137,10 @@ class RaftDriver:
         self._failed = False
         self._settling = False
         self._quiet = asyncio.Event()
+
+    def add_listener(self, listener: RaftListener) -> None:
+        """Notify `listener` too, after the callbacks. Call this before the start."""
+        self._listeners.append(listener)
 
     # --- life -------------------------------------------------------------------------------------
 
@@ -399,6 +417,8 @@ class RaftDriver:
                 if self.traces is not None:
                     self.traces.committed(output.offset)
                 self._on_committed(output.offset)
+                for listener in self._listeners:
+                    listener.committed(output.offset)
             case out.PersistElection():
                 self._quorum_state.write(output.state, output.kraft_version)
             case out.PersistRequiredEnd():
@@ -408,12 +428,12 @@ class RaftDriver:
                 self._await_disk()
             case out.LeadershipAcquired():
                 LOGGER.info("leads epoch %d from offset %d", output.epoch, output.start_offset)
-                self._on_leadership(output)
+                self._leadership_changed(output)
             case out.LeadershipLost():
                 self.commits.leadership_lost()
                 if self.traces is not None:
                     self.traces.leadership_lost()
-                self._on_leadership(output)
+                self._leadership_changed(output)
             case out.RoleChanged():
                 self.recorder.role_changed(
                     self._clock.now_ms(),
@@ -427,6 +447,11 @@ class RaftDriver:
                 self._receiver.execute(output)
             case out.Notice():
                 LOGGER.log(logging.WARNING if output.warning else logging.INFO, output.text)
+
+    def _leadership_changed(self, change: out.LeadershipAcquired | out.LeadershipLost) -> None:
+        self._on_leadership(change)
+        for listener in self._listeners:
+            listener.leadership(change)
 
     def _append_to_log(self, output: out.AppendBatches) -> None:
         batches = output.batches

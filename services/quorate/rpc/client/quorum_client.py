@@ -294,6 +294,14 @@ class QuorumClient(LeaderClient):
         """
         return await self._coalescer.append((key, value))
 
+    async def read_index(self, *, timeout_ms: int | None = None) -> int:
+        """The offset up to which a linearizable read goes now: everything before it is committed.
+
+        It includes everything that was committed before the call, because a majority confirms the
+        leader's leadership after it. Raises AdminError, NoLeaderError, UnreachableError.
+        """
+        return await self._reader.index(timeout_ms or self.request_timeout_ms)
+
     def read(
         self,
         from_offset: int = 0,

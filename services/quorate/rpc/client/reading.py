@@ -23,7 +23,13 @@ import grpc.aio
 from quorate.raft.errors import ErrorCode, ViolationError
 from quorate.raft.messages import CurrentLeader
 from quorate.raft.types import OffsetAndEpoch
-from quorate.records.batch import BatchHeader, Record, iter_batches, iter_records, verify_crc
+from quorate.records.batch import (
+    Record,
+    iter_batches,
+    iter_records,
+    snapshot_records,
+    verify_crc,
+)
 from quorate.records.errors import RecordsError
 from quorate.rpc.client.channels import EOF, Channels, Link, call_error
 from quorate.rpc.client.leader_client import ANSWER_SLACK_MS
@@ -33,6 +39,8 @@ from quorate.rpc.wire.codecs import CODECS
 from quorate.rpc.wire.values import ReadChunk, ReadRequest
 
 READ = CODECS["Read"]
+BEYOND_ALL = (1 << 63) - 1
+"""No record has this offset: a read from it has no records."""
 
 
 @dataclass(slots=True)
@@ -101,6 +109,13 @@ class LogReader:
             if left is not None and left <= 0:
                 return
             seen.is_reopened = seen.any
+
+    async def index(self, timeout_ms: int) -> int:
+        """The offset up to which a linearizable read goes now. Raises as a read."""
+        opened = await self._open(ReadRequest(BEYOND_ALL, timeout_ms=timeout_ms))
+        opened.call.cancel()
+        self._channels.release(opened.link)
+        return opened.first.read_offset
 
     async def _open(self, request: ReadRequest) -> _OpenRead:
         try:
@@ -199,7 +214,8 @@ def records_of(chunk: ReadChunk, position: int) -> Iterator[tuple[Record | None,
             if base is not None and base + header.last_offset_delta < position:
                 continue
             if not header.is_control:
-                for record in _placed(iter_records(batch, header), header, base):
+                read = iter_records if chunk.snapshot is None else snapshot_records
+                for record in read(batch, header):
                     if record.offset is None:
                         yield record, position
                     elif record.offset >= position:
@@ -208,13 +224,3 @@ def records_of(chunk: ReadChunk, position: int) -> Iterator[tuple[Record | None,
                 yield None, base + header.last_offset_delta + 1
     except RecordsError as error:
         raise ReadBrokenError(f"unreadable records: {error}") from error
-
-
-def _placed(records: Iterator[Record], header: BatchHeader, base: int | None) -> Iterator[Record]:
-    """The records with their offsets in the log. base: the batch's first, None if unknown."""
-    for record in records:
-        if base is None:
-            record.offset = None
-        elif record.offset is not None:
-            record.offset += base - header.base_offset
-        yield record

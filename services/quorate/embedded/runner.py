@@ -1,0 +1,224 @@
+"""Passes the committed log and this node's leadership to a state machine.
+
+Rules:
+1. Batches are passed in order, once, up to the high watermark. At the start, and whenever the log
+   starts after the next batch, a snapshot is restored first.
+2. A leadership is passed once the first record of its epoch is committed and everything before it
+   is applied. Until then it may end unnoticed. Its end is passed before any record of a later epoch
+   and before the next leadership.
+3. Calls never overlap. Between two batches the loop runs other tasks at least every few
+   milliseconds.
+4. An exception stops the node: skipping a record would make the replicas diverge.
+
+Source: Kafka's KafkaRaftClient.ListenerContext.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeVar
+
+from quorate.controller.config import ControllerConfig
+from quorate.embedded.state_machine import Snapshot, StateMachine, StateMachineError
+from quorate.log.errors import LogError, SnapshotNotFoundError
+from quorate.process.extension import NodeComponents
+from quorate.process.shutdown import NodeError
+from quorate.raft import outputs as out
+from quorate.records.batch import BatchHeader, iter_batches, iter_records
+from quorate.records.errors import RecordsError
+from quorate.runtime.tasks import supervise
+from quorate.telemetry.samples import Sample
+
+LOGGER = logging.getLogger(__name__)
+
+READ_BYTES_MAX = 1024 * 1024
+"""Bytes of the log to read between two checks of the high watermark."""
+LOOP_SLICE_S = 0.005
+"""How long batches are applied before other tasks run, seconds."""
+STOP_TIMEOUT_S = 10.0
+"""How long a stopping node waits until the state machine returns, seconds."""
+
+T = TypeVar("T")
+
+
+class StateMachineRunner:
+    """Runs the state machine of one node; implements `process.extension.Extension`."""
+
+    def __init__(self, components: NodeComponents[ControllerConfig], machine: StateMachine) -> None:
+        self._machine = machine
+        self._log = components.driver.log
+        self._on_fatal = components.on_fatal
+        self._offset = 0
+        self._committed = 0
+        self._term: out.LeadershipAcquired | None = None
+        self._passed_epoch: int | None = None
+        self._is_stopping = False
+        self._failure: NodeError | None = None
+        self._wake = asyncio.Event()
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._task: asyncio.Task[None] | None = None
+        components.driver.add_listener(self)
+
+    @property
+    def offset(self) -> int:
+        """Everything before this offset is applied."""
+        return self._offset
+
+    async def reached(self, offset: int) -> None:
+        """Wait until everything before `offset` is applied. NodeError if the node stops before."""
+        if self._offset >= offset:
+            return
+        if self._failure is not None:
+            raise self._failure
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((offset, future))
+        await future
+
+    # --- the extension and the listener -----------------------------------------------------------
+
+    def start(self) -> None:
+        self._task = supervise(self._run(), "state-machine", self._failed, endless=False)
+
+    async def stop(self) -> None:
+        """End the leadership, if there is one, and wait until the state machine returns."""
+        self._is_stopping = True
+        self._term = None
+        self._wake.set()
+        if self._task is not None:
+            await asyncio.wait((self._task,), timeout=STOP_TIMEOUT_S)
+            self._task.cancel()
+        self._end_waits(NodeError("the node has stopped"))
+
+    def refuses(self, _request: object) -> str:
+        """Reject no metadata request."""
+        return ""
+
+    def samples(self) -> Iterable[Sample]:
+        """No metrics."""
+        return ()
+
+    def committed(self, offset: int) -> None:
+        self._committed = max(self._committed, offset)
+        self._wake.set()
+
+    def leadership(self, change: out.LeadershipAcquired | out.LeadershipLost) -> None:
+        self._term = change if isinstance(change, out.LeadershipAcquired) else None
+        self._wake.set()
+
+    # --- the task ---------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        try:
+            await self._restore()
+            while not self._is_stopping:
+                await self._wake.wait()
+                self._wake.clear()
+                await self._catch_up()
+            await self._pass_leadership()
+        except (StateMachineError, LogError, RecordsError) as error:
+            self._failed(error)
+
+    def _failed(self, error: BaseException) -> None:
+        """Apply rule 4, or report an unexpected error."""
+        LOGGER.critical("%s", error, exc_info=error.__cause__)
+        self._end_waits(error if isinstance(error, NodeError) else NodeError(str(error)))
+        self._on_fatal(error)
+
+    async def _catch_up(self) -> None:
+        """Apply what is committed."""
+        began = time.monotonic()
+        while True:
+            await self._pass_leadership()
+            if self._is_stopping or self._offset >= self._committed:
+                return
+            if self._offset < self._log.start_offset:
+                await self._restore()
+                continue
+            # No await since the leadership was passed: it is that of the time of the read.
+            limit = min(self._committed, self._log.end_offset)
+            for chunk in self._log.read(self._offset, READ_BYTES_MAX, limit):
+                for header, batch in iter_batches(chunk):
+                    await self._apply(header, batch)
+                    await self._pass_leadership()
+                    if self._is_stopping:
+                        return
+                    if time.monotonic() - began > LOOP_SLICE_S:
+                        await asyncio.sleep(0)
+                        began = time.monotonic()
+
+    async def _apply(self, header: BatchHeader, batch: memoryview) -> None:
+        if not header.is_control:
+            records = tuple(r for r in iter_records(batch, header) if r.key is not None)
+            if records:
+                doing = f"it applied the batch at offset {header.base_offset}"
+                await self._call(doing, self._machine.apply, records)
+        self._advance(header.end_offset)
+
+    async def _restore(self) -> None:
+        """Restore the latest snapshot, if there is one."""
+        found = self._log.latest_snapshot()
+        if found is None or found.offset == 0:
+            assert self._log.start_offset == 0, "a log that does not begin at 0 has a snapshot"
+            return
+        try:
+            snapshot = Snapshot(self._log, found)
+        except SnapshotNotFoundError:
+            return  # a later one replaced it; `_catch_up` tries again if it needs one
+
+        def restore(snapshot: Snapshot) -> Awaitable[None]:
+            return asyncio.to_thread(self._machine.restore, snapshot)
+
+        await self._call(f"it restored snapshot {found}", restore, snapshot)
+        LOGGER.info("the state machine restored snapshot %s", found)
+        self.committed(found.offset)
+        self._advance(found.offset)
+
+    async def _pass_leadership(self) -> None:
+        """Apply rule 2, until there is nothing to pass."""
+        while True:
+            term, passed = self._term, self._passed_epoch
+            if passed is not None and (term is None or term.epoch != passed):
+                self._passed_epoch = None
+                doing = f"it lost the leadership of epoch {passed}"
+                await self._call(doing, self._machine.leadership_lost, passed)
+            elif term is not None and passed is None and self._offset > term.start_offset:
+                self._passed_epoch = term.epoch
+                doing = f"it acquired the leadership of epoch {term.epoch}"
+                await self._call(doing, self._machine.leadership_acquired, term.epoch)
+            else:
+                return
+
+    async def _call(
+        self, doing: str, method: Callable[[T], Awaitable[None] | None], argument: T
+    ) -> None:
+        """Call a method of the state machine. Raises StateMachineError; LogError, RecordsError."""
+        try:
+            result = method(argument)
+            if result is not None:
+                await result
+        except (LogError, RecordsError):
+            raise  # of the snapshot that it reads
+        except Exception as error:
+            text = " ".join(f"{type(error).__name__}: {error}".split())
+            raise StateMachineError(f"the state machine failed while {doing}: {text}") from error
+
+    def _advance(self, offset: int) -> None:
+        self._offset = offset
+        still: list[tuple[int, asyncio.Future[None]]] = []
+        for wanted, future in self._waiting:
+            if wanted > offset:
+                still.append((wanted, future))
+            elif not future.done():
+                future.set_result(None)
+        self._waiting = still
+
+    def _end_waits(self, error: NodeError) -> None:
+        """Fail all that wait, now and later, with the first error."""
+        self._failure = self._failure or error
+        waiting, self._waiting = self._waiting, []
+        for _, future in waiting:
+            if not future.done():
+                future.set_exception(self._failure)

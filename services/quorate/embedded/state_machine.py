@@ -1,0 +1,106 @@
+"""The replicated state machine of a program, and what a node passes to it.
+
+A node passes the committed records of applications (records with a key) to its state machine, each
+once and in the order of the log. State machines that start empty and are deterministic therefore
+have the same state at the same offset on every node. Metadata and control records are not passed.
+
+Source: Kafka's RaftClient.Listener; KIP-595, KIP-630.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Iterator, Sequence
+
+from quorate.log.metadata_log import MetadataLog
+from quorate.process.shutdown import NodeError
+from quorate.raft.types import OffsetAndEpoch
+from quorate.records.batch import Record, read_header, snapshot_records
+
+
+class StateMachineError(NodeError):
+    """A method of the state machine raised, which stopped its node; `__cause__` is that exception.
+
+    Example:
+        try:
+            await node.stopped()
+        except quorate.StateMachineError as error:
+            print(error, error.__cause__)
+    """
+
+
+class Snapshot:
+    """The records that a snapshot has in place of the log before `offset`, as batches.
+
+    epoch: of the last record before `offset`. Records of snapshots that were written before
+    snapshots kept offsets have `offset` None.
+
+    Example:
+        def restore(self, snapshot):
+            self.values = {r.key: r.value for batch in snapshot for r in batch}
+    """
+
+    def __init__(self, log: MetadataLog, snapshot: OffsetAndEpoch) -> None:
+        """Open the snapshot. Raises SnapshotNotFoundError."""
+        self.offset, self.epoch = snapshot.offset, snapshot.epoch
+        self._batches = log.iter_snapshot_batches(snapshot)
+
+    def __iter__(self) -> Iterator[Sequence[Record]]:
+        """Each batch, in order, once. Raises LogError if the snapshot is damaged."""
+        for batch in self._batches:
+            assert isinstance(batch.data, bytes | memoryview), type(batch.data)
+            data = memoryview(batch.data)
+            records = tuple(
+                each for each in snapshot_records(data, read_header(data)) if each.key is not None
+            )
+            if records:
+                yield records
+
+
+class StateMachine(ABC):
+    """The state that a program derives from the log. It must start empty: a node replays the log.
+
+    The node calls one method at a time. `restore` runs in a worker thread, all others on the event
+    loop of the node: they must return within milliseconds, or be coroutine functions, which the
+    node awaits. An event loop that is blocked for longer than the fetch timeout costs a leader its
+    leadership. With `quorate.sync`, all methods run in one thread of their own and may block.
+
+    An exception stops the node (`StateMachineError`): the state of this node may differ from that
+    of the others. For the same reason the methods must be deterministic: the state depends on the
+    records alone, not on the time, on random numbers, on this node or on the size of the batches.
+
+    Example:
+        class KeyValues(quorate.StateMachine):
+            def __init__(self):
+                self.values = {}
+
+            def apply(self, batch):
+                self.values.update((record.key, record.value) for record in batch)
+
+            def restore(self, snapshot):
+                self.values = {r.key: r.value for batch in snapshot for r in batch}
+    """
+
+    @abstractmethod
+    def apply(self, batch: Sequence[Record]) -> Awaitable[None] | None:
+        """Apply the records of one committed batch. They were appended together."""
+
+    @abstractmethod
+    def restore(self, snapshot: Snapshot) -> None:
+        """Replace the state by that of the snapshot; called if it replaces log that is not applied.
+
+        This happens at a start, and if this node lagged so far behind that the leader no longer has
+        the records. Build the new state first and assign it at the end: the program may read the
+        state meanwhile. Batches from `snapshot.offset` on follow.
+        """
+
+    def leadership_acquired(self, epoch: int) -> Awaitable[None] | None:  # noqa: ARG002
+        """This node leads `epoch`. Everything before the epoch is applied, nothing of it is."""
+        return None
+
+    def leadership_lost(self, epoch: int) -> Awaitable[None] | None:  # noqa: ARG002
+        """This node no longer leads `epoch`, which it had acquired, or is stopping.
+
+        It comes before `leadership_acquired` of another epoch, and before records of one.
+        """
+        return None

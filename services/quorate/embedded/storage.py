@@ -1,0 +1,85 @@
+"""The configuration of an embedded node, and formatting its directories."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from quorate.controller.config import ControllerConfig
+from quorate.controller.config_reader import config_of, load_config
+from quorate.controller.formatting import (
+    FormatError,
+    Formatted,
+    format_directory,
+    parse_initial_controllers,
+)
+from quorate.rpc.wire.values import FormatMode
+
+Config = Mapping[str, object] | Path | str
+"""The settings of `quorate controller`: by name, or the path of a properties file."""
+
+DEFAULTS = {"process.roles": "controller", "controller.listener.names": "CONTROLLER"}
+
+
+def read_config(config: Config) -> ControllerConfig:
+    """The configuration of a controller. Raises ConfigError.
+
+    In a mapping, process.roles and controller.listener.names have the defaults controller and
+    CONTROLLER, a list is written with commas. The environment overrides a file, as for `quorate
+    controller`, but not a mapping.
+    """
+    if not isinstance(config, Mapping):
+        return load_config(Path(config))
+    texts = DEFAULTS | {name: _text(value) for name, value in config.items()}
+    return config_of(texts, "the node's configuration")
+
+
+def _text(value: object) -> str:
+    match value:
+        case bool():
+            return str(value).lower()
+        case list() | tuple():
+            return ",".join(map(str, value))
+    return str(value)
+
+
+def format_storage(
+    config: Config,
+    cluster_id: str,
+    *,
+    standalone: bool = False,
+    initial_controllers: str | None = None,
+) -> Formatted:
+    """Format the directories of a node once, before its first start, like `storage format`.
+
+    standalone: the node is the only voter of a new quorum. initial_controllers: the voters of a new
+    quorum, as ID-DIRECTORYID@HOST:PORT,…. With neither, the node is a new replica of a quorum, to
+    be added as a voter; controller.quorum.voters makes it a static voter. Use `standalone` once per
+    quorum: a node that lost its directory is a new replica. Raises ConfigError, FormatError,
+    OSError.
+
+    Example:
+        settings = {
+            "node.id": 1,
+            "listeners": "CONTROLLER://127.0.0.1:9093",
+            "controller.quorum.bootstrap.servers": ["127.0.0.1:9093"],
+            "metadata.log.dir": "/var/lib/program",
+        }
+        quorate.format_storage(settings, "yFPgY5iXQYqr5sMxfdxu0Q", standalone=True)
+    """
+    read = read_config(config)
+    if standalone and initial_controllers is not None:
+        raise FormatError("a quorum is either standalone or has initial controllers")
+    mode: FormatMode | None = FormatMode.NO_INITIAL_CONTROLLERS
+    voters = None
+    if standalone:
+        mode = FormatMode.STANDALONE
+    elif initial_controllers is not None:
+        mode = FormatMode.INITIAL_CONTROLLERS
+        try:
+            voters = parse_initial_controllers(initial_controllers, read.controller_listener)
+        except ValueError as error:
+            raise FormatError(f"initial_controllers: {error}") from error
+    elif len(read.static_voters):
+        mode = None
+    return format_directory(read, cluster_id, mode, voters)

@@ -1,0 +1,316 @@
+"""Quorate without asyncio: a node and a client whose event loop runs in a thread of its own.
+
+The methods have the names, parameters and errors of their asynchronous counterparts, block until
+they are done, and can be called from any thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import uvloop
+
+from quorate.embedded.node import Node as AsyncNode
+from quorate.embedded.state_machine import Snapshot, StateMachine
+from quorate.embedded.storage import Config
+from quorate.raft.errors import MisuseError
+from quorate.raft.messages import CurrentLeader
+from quorate.raft.types import Endpoint, ReplicaKey
+from quorate.records.batch import Record
+from quorate.rpc.client.quorum_client import QuorumClient
+from quorate.rpc.tls import TlsConfig
+from quorate.rpc.wire.values import OPAQUE_KEY, AppendResult, OpaqueRecord, QuorumDescription
+
+__all__ = ["Client", "Node"]
+
+T = TypeVar("T")
+
+
+class _LoopThread:
+    """An event loop in a thread of its own."""
+
+    def __init__(self, owner: str) -> None:
+        self._owner = owner
+        self._loop = uvloop.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name=f"quorate-{owner}", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.run_until_complete(self._loop.shutdown_default_executor())
+        self._loop.close()
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the loop and return its result. An interrupt cancels it."""
+        if self._loop.is_closed():
+            work.close()
+            raise MisuseError(f"the {self._owner} is closed")
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        finally:
+            future.cancel()
+
+    def close(self) -> None:
+        """Stop the loop and wait for its thread. Closing twice does nothing."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+
+
+class _InThread(StateMachine):
+    """A state machine whose methods are called in a thread of its own, one at a time."""
+
+    def __init__(self, machine: StateMachine) -> None:
+        for name in ("apply", "leadership_acquired", "leadership_lost"):
+            if inspect.iscoroutinefunction(getattr(machine, name)):
+                raise MisuseError(f"{name} is a coroutine function: use it with quorate.Node")
+        self._machine = machine
+        self._executor = ThreadPoolExecutor(1, "quorate-state-machine")
+        self._running: int | None = None
+
+    @property
+    def is_calling(self) -> bool:
+        """Whether the caller is a method of the state machine."""
+        return self._running == threading.get_ident()
+
+    def close(self) -> None:
+        """End the thread once it has returned."""
+        self._executor.shutdown()
+
+    async def apply(self, batch: Sequence[Record]) -> None:
+        await self._call(self._machine.apply, batch)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        self._executor.submit(self._noted, self._machine.restore, snapshot).result()
+
+    async def leadership_acquired(self, epoch: int) -> None:
+        await self._call(self._machine.leadership_acquired, epoch)
+
+    async def leadership_lost(self, epoch: int) -> None:
+        await self._call(self._machine.leadership_lost, epoch)
+
+    async def _call(self, method: Callable[[T], Awaitable[None] | None], argument: T) -> None:
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._executor, self._noted, method, argument)
+
+    def _noted(self, method: Callable[[T], Awaitable[None] | None], argument: T) -> None:
+        self._running = threading.get_ident()
+        method(argument)
+
+
+class Node:
+    """`quorate.Node` without asyncio: runs within `with`, or from `start` to `stop`.
+
+    The methods of the state machine run in one thread of their own, one at a time, and may block. A
+    program that reads the state in another thread needs a lock. They may call `append`, but
+    not `read_index` and `applied`, which wait for them: MisuseError.
+
+    Example:
+        with quorate.sync.Node(settings, KeyValues()) as node:
+            result = node.append([(b"key", b"value")])
+            node.applied(result.base_offset)
+    """
+
+    def __init__(
+        self, config: Config, state_machine: StateMachine, *, request_timeout_ms: int = 30_000
+    ) -> None:
+        self._machine = _InThread(state_machine)
+        self._node = AsyncNode(config, self._machine, request_timeout_ms=request_timeout_ms)
+        self._thread: _LoopThread | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._leave(kind, error, traceback)
+
+    def start(self) -> None:
+        """Start the node; returns once it listens. Raises NodeError."""
+        if self._thread is not None:
+            raise MisuseError("a node can be started once: make another one to start it again")
+        self._thread = _LoopThread("node")
+        try:
+            self._thread.call(self._node.__aenter__())
+        except BaseException:
+            self._thread.close()
+            self._machine.close()
+            raise
+
+    def stop(self) -> None:
+        """Stop the node. Raises NodeError if it has failed."""
+        self._leave(None, None, None)
+
+    def _leave(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        thread = self._running
+        try:
+            self._call_outside(self._node.__aexit__(kind, error, traceback))
+        finally:
+            thread.close()
+            self._machine.close()
+
+    @property
+    def _running(self) -> _LoopThread:
+        if self._thread is None:
+            raise MisuseError("the node was not started: use `with`, or call start")
+        return self._thread
+
+    def _call_outside(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run what waits for the state machine, so that the state machine must not call it."""
+        if self._machine.is_calling:
+            work.close()
+            raise MisuseError("a method of the state machine would wait for itself")
+        return self._running.call(work)
+
+    def append(
+        self, records: Sequence[OpaqueRecord], *, timeout_ms: int | None = None
+    ) -> AppendResult:
+        """See `quorate.Node.append`."""
+        return self._running.call(self._node.append(records, timeout_ms=timeout_ms))
+
+    def read_index(self, *, timeout_ms: int | None = None) -> int:
+        """See `quorate.Node.read_index`."""
+        return self._call_outside(self._node.read_index(timeout_ms=timeout_ms))
+
+    def applied(self, offset: int) -> None:
+        """See `quorate.Node.applied`."""
+        self._call_outside(self._node.applied(offset))
+
+    def describe(self) -> QuorumDescription:
+        """See `quorate.Node.describe`."""
+        return self._running.call(self._node.describe())
+
+    def stopped(self) -> None:
+        """Wait until the node stops. Raises NodeError if it fails."""
+        self._running.call(self._node.stopped())
+
+    @property
+    def leader(self) -> CurrentLeader:
+        """See `quorate.Node.leader`."""
+        return self._running.call(_get(lambda: self._node.leader))
+
+    @property
+    def key(self) -> ReplicaKey:
+        """The node id and the directory id, which identify this replica."""
+        return self._running.call(_get(lambda: self._node.key))
+
+
+async def _get(read: Callable[[], T]) -> T:
+    """A value that belongs to the loop's thread."""
+    return read()
+
+
+class Client:
+    """`quorate.Client` without asyncio. Use it with `with`, or call `close`.
+
+    Example:
+        with quorate.sync.Client(["controller-1:9093"]) as client:
+            offset = client.append_value(b"committed by a majority, or not at all")
+            for record in client.read(offset):
+                print(record.offset, record.value)
+    """
+
+    def __init__(
+        self,
+        bootstrap: Sequence[str],
+        *,
+        tls: TlsConfig | None = None,
+        request_timeout_ms: int = 30_000,
+    ) -> None:
+        self._client = QuorumClient(bootstrap, tls=tls, request_timeout_ms=request_timeout_ms)
+        self._thread = _LoopThread("client")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections. Appends in flight end with OutcomeUnknownError."""
+        try:
+            self._thread.call(self._client.close())
+        finally:
+            self._thread.close()
+
+    def append(
+        self, records: Sequence[OpaqueRecord], *, timeout_ms: int | None = None
+    ) -> AppendResult:
+        """See `quorate.Client.append`."""
+        return self._thread.call(self._client.append(records, timeout_ms=timeout_ms))
+
+    def append_value(self, value: bytes, key: bytes = OPAQUE_KEY) -> int:
+        """See `quorate.Client.append_value`."""
+        return self._thread.call(self._client.append_value(value, key))
+
+    def read(
+        self,
+        from_offset: int = 0,
+        *,
+        linearizable: bool = True,
+        max_records: int | None = None,
+        timeout_ms: int | None = None,
+    ) -> Iterator[Record]:
+        """See `quorate.Client.read`."""
+        records = self._client.read(
+            from_offset, linearizable=linearizable, max_records=max_records, timeout_ms=timeout_ms
+        )
+        while found := self._thread.call(_some(records)):
+            yield from found
+
+    def read_index(self, *, timeout_ms: int | None = None) -> int:
+        """See `quorate.Client.read_index`."""
+        return self._thread.call(self._client.read_index(timeout_ms=timeout_ms))
+
+    def describe_quorum(self) -> QuorumDescription:
+        """See `quorate.Client.describe_quorum`."""
+        return self._thread.call(self._client.describe_quorum())
+
+    def add_voter(
+        self, voter: ReplicaKey, endpoints: Sequence[Endpoint], *, timeout_ms: int | None = None
+    ) -> None:
+        """See `quorate.Client.add_voter`."""
+        self._thread.call(self._client.add_voter(voter, endpoints, timeout_ms=timeout_ms))
+
+    def remove_voter(
+        self, voter: ReplicaKey, *, timeout_ms: int | None = None, force: bool = False
+    ) -> None:
+        """See `quorate.Client.remove_voter`."""
+        self._thread.call(self._client.remove_voter(voter, timeout_ms=timeout_ms, force=force))
+
+    def transfer_leadership(self, target: ReplicaKey, *, timeout_ms: int | None = None) -> None:
+        """See `quorate.Client.transfer_leadership`."""
+        self._thread.call(self._client.transfer_leadership(target, timeout_ms=timeout_ms))
+
+
+RECORDS_MAX = 500
+"""The most records that a read passes from thread to thread at once."""
+
+
+async def _some(records: AsyncIterator[Record]) -> list[Record]:
+    """The next records, none at the end."""
+    found: list[Record] = []
+    async for record in records:
+        found.append(record)
+        if len(found) >= RECORDS_MAX:
+            break
+    return found

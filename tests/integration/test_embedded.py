@@ -1,0 +1,226 @@
+"""Voters within a program: three nodes in one process, over gRPC, each with a state machine."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import signal
+from pathlib import Path
+
+import pytest
+import quorate
+
+from tests.integration.embedded_support import (
+    CLUSTER,
+    KeyValues,
+    Trio,
+    settings,
+    until,
+)
+from tests.processes import free_ports
+
+
+def has_snapshot(folder: Path, node_id: int) -> bool:
+    names = [path.name for path in folder.glob(f"node-{node_id}/*/*.checkpoint")]
+    return any(int(name.partition("-")[0]) > 0 for name in names)
+
+
+async def test_every_node_appends_and_reads_what_was_committed(tmp_path: Path) -> None:
+    trio = Trio(tmp_path)
+    async with trio.running() as nodes:
+        leader = await trio.leader()
+        assert nodes[leader].leader.epoch == trio.machines[leader].leaderships[-1][1]
+        for number, (node, machine) in enumerate(zip(nodes, trio.machines, strict=True)):
+            result = await node.append([(b"a", b"%d" % number), (b"b", b"%d" % number)])
+            assert result.epoch == node.leader.epoch
+            for reader, state in zip(nodes, trio.machines, strict=True):
+                index = await reader.read_index()
+                assert index > result.base_offset + 1
+                assert state.values == {b"a": b"%d" % number, b"b": b"%d" % number}
+            await node.applied(result.base_offset + 1)
+            assert machine.offsets[-2:] == [result.base_offset, result.base_offset + 1]
+        assert len({tuple(machine.offsets) for machine in trio.machines}) == 1
+        described = await nodes[(leader + 1) % 3].describe()
+        assert described.is_leaders_view
+        assert {voter.replica for voter in described.response.voters} == {n.key for n in nodes}
+        with pytest.raises(quorate.MisuseError, match="have a key"):
+            await nodes[0].append([(None, b"metadata")])
+    for machine in trio.machines:
+        kinds = [kind for kind, _, _ in machine.leaderships]
+        assert kinds in ([], ["acquired", "lost"] * (len(kinds) // 2)), "all of them ended"
+    with pytest.raises(quorate.NodeError, match="has stopped"):
+        await nodes[0].append([(b"a", b"too late")])
+
+
+async def test_the_leaderships_of_a_transfer_are_apart(tmp_path: Path) -> None:
+    """Appends go on, so every leadership has records before it and after it."""
+    trio = Trio(tmp_path)
+    async with trio.running() as nodes:
+        old = await trio.leader()
+        is_over = False
+
+        async def keep_appending(node: quorate.Node) -> int:
+            for count in itertools.count():
+                if is_over:
+                    return count
+                # The transfer may interrupt an append.
+                with contextlib.suppress(quorate.OutcomeUnknownError):
+                    await node.append([(b"key", b"%d" % count)])
+            raise AssertionError
+
+        appending = [asyncio.create_task(keep_appending(node)) for node in nodes]
+        for _ in range(2):
+            new = (old + 1) % 3
+            await asyncio.sleep(0.1)
+            await nodes[new].client.transfer_leadership(nodes[new].key)
+            assert await trio.leader(but=old + 1) == new
+            old = new
+        is_over = True
+        assert all(count > 0 for count in await asyncio.gather(*appending))
+        for node in nodes:
+            await node.read_index()
+        offsets = trio.machines[old].offsets
+        assert all(machine.offsets == offsets for machine in trio.machines)
+        assert len(set(offsets)) == len(offsets)
+    terms = []
+    for machine in trio.machines:
+        for acquired, lost in zip(machine.leaderships[::2], machine.leaderships[1::2], strict=True):
+            assert (acquired[0], lost[0]) == ("acquired", "lost")
+            assert acquired[1] == lost[1]
+            terms.append((acquired[1], acquired[2]))
+    terms.sort()
+    assert len(terms) == len({epoch for epoch, _ in terms}) >= 3
+    befores = [before for _, before in terms]
+    assert befores == sorted(befores), "a later epoch begins after the records of earlier ones"
+
+
+async def test_a_restart_restores_the_state(tmp_path: Path) -> None:
+    trio = Trio(
+        tmp_path,
+        **{
+            "metadata.log.max.record.bytes.between.snapshots": 1,
+            "metadata.max.retention.bytes": 1,
+        },
+    )
+    async with trio.running() as nodes:
+        for number in range(5):
+            await nodes[0].append([(b"%d" % number, b"value")])
+        await until("snapshots", lambda: all(has_snapshot(tmp_path, each) for each in (1, 2, 3)))
+        last = await nodes[0].append([(b"last", b"value")])
+        await nodes[1].applied(last.base_offset)
+        before = trio.machines[1]
+    async with trio.running() as nodes:
+        await nodes[1].read_index()
+        after = trio.machines[1]
+        assert after.values == before.values
+        assert after.offsets == before.offsets
+        assert after.restored is not None
+        result = await nodes[2].append([(b"last", b"another")])
+        await nodes[1].applied(result.base_offset)
+        assert after.values[b"last"] == b"another"
+
+
+async def test_a_state_machine_that_raises_stops_its_node_only(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    trio = Trio(tmp_path)
+    ports = free_ports(1)
+    lone = settings(tmp_path / "lone", 1, ports)
+    quorate.format_storage(lone, CLUSTER, standalone=True)
+    bad = -1
+
+    async def run() -> None:
+        nonlocal bad
+        async with quorate.Node(lone, KeyValues()) as node:
+            await node.append([(b"a", b"good")])
+            bad = (await node.append([(b"a", b"bad")])).base_offset
+            with pytest.raises(quorate.StateMachineError):
+                await node.applied(bad)
+            with pytest.raises(quorate.StateMachineError):
+                await node.stopped()
+            with pytest.raises(quorate.StateMachineError):
+                await node.append([(b"a", b"good")])
+
+    with pytest.raises(quorate.StateMachineError) as caught:
+        await run()
+    assert str(caught.value) == (
+        f"the state machine failed while it applied the batch at offset {bad}: "
+        "ValueError: a bad value"
+    )
+    assert isinstance(caught.value.__cause__, ValueError)
+    (logged,) = (r for r in caplog.records if r.name == "quorate.embedded.runner")
+    assert logged.levelno == logging.CRITICAL
+    async with trio.running() as nodes:
+        await nodes[0].append([(b"a", b"good")])
+
+
+async def test_a_node_is_formatted_joins_and_is_removed(tmp_path: Path) -> None:
+    ports = free_ports(2)
+    first, second = (
+        settings(
+            tmp_path,
+            each,
+            ports,
+            **{
+                "cluster.id": CLUSTER,
+                "quorate.unformatted.format": each == 2,
+                "controller.quorum.auto.join.enable": each == 2,
+            },
+        )
+        for each in (1, 2)
+    )
+    with pytest.raises(quorate.NodeError, match="not formatted"):
+        async with quorate.Node(first, KeyValues()):
+            pass
+    quorate.format_storage(first, CLUSTER, standalone=True)
+    machine = KeyValues()
+    async with quorate.Node(first, KeyValues()) as one, quorate.Node(second, machine) as two:
+        await one.append([(b"a", b"1")])
+        voters = {one.key, two.key}
+
+        async def are_voters(wanted: set[quorate.ReplicaKey]) -> None:
+            async with asyncio.timeout(20):
+                while {  # noqa: ASYNC110 - another node changes it
+                    voter.replica for voter in (await one.describe()).response.voters
+                } != wanted:
+                    await asyncio.sleep(0.05)
+
+        await are_voters(voters)
+        await two.read_index()
+        assert machine.values == {b"a": b"1"}
+        await one.client.remove_voter(two.key)
+        await are_voters({one.key})
+        result = await two.append([(b"a", b"2")])
+        await two.applied(result.base_offset)
+        assert machine.values == {b"a": b"2"}, "it follows as an observer"
+
+
+async def test_a_node_changes_nothing_of_the_process(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    alone = settings(tmp_path, 1, [port])
+    quorate.format_storage(alone, CLUSTER, standalone=True)
+    handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    logging_before = (logging.root.level, list(logging.root.handlers))
+    async with quorate.Node(alone, KeyValues()) as node:
+        await node.append([(b"a", b"1")])
+        assert [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)] == handlers
+        assert (logging.root.level, list(logging.root.handlers)) == logging_before
+
+
+async def test_a_node_that_cannot_start_says_why(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    alone = settings(tmp_path, 1, [port])
+    quorate.format_storage(alone, CLUSTER, standalone=True)
+    async with quorate.Node(alone, KeyValues()) as running:
+        with pytest.raises(quorate.NodeError, match="this process holds"):
+            async with quorate.Node(alone, KeyValues()):
+                pass
+        with pytest.raises(quorate.MisuseError, match="once"):
+            await running.__aenter__()
+        await running.append([(b"a", b"1")])
+    with pytest.raises(quorate.ConfigError, match=r"node\.id"):
+        quorate.Node({key: alone[key] for key in alone if key != "node.id"}, KeyValues())
+    with pytest.raises(quorate.FormatError, match="already formatted"):
+        quorate.format_storage(alone, CLUSTER, standalone=True)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from quorate import sync
     from quorate.controller.formatting import FormatError
     from quorate.embedded.node import Node
-    from quorate.embedded.state_machine import Snapshot, StateMachine, StateMachineError
+    from quorate.embedded.state_machine import StateMachine, StateMachineError, StateSnapshot
     from quorate.embedded.storage import format_storage
     from quorate.process.properties import ConfigError
     from quorate.process.shutdown import NodeError
@@ -51,9 +51,9 @@ __all__ = [
     "ReadBrokenError",
     "Record",
     "ReplicaKey",
-    "Snapshot",
     "StateMachine",
     "StateMachineError",
+    "StateSnapshot",
     "TlsConfig",
     "UnreachableError",
     "__version__",
@@ -79,7 +79,7 @@ _PLACES = {
     "ReadBrokenError": _ERRORS,
     "Record": "quorate.records.batch",
     "ReplicaKey": "quorate.raft.types",
-    "Snapshot": "quorate.embedded.state_machine",
+    "StateSnapshot": "quorate.embedded.state_machine",
     "StateMachine": "quorate.embedded.state_machine",
     "StateMachineError": "quorate.embedded.state_machine",
     "TlsConfig": "quorate.rpc.tls",

@@ -17,7 +17,7 @@ from typing import Any, Self, TypeVar
 import uvloop
 
 from quorate.embedded.node import Node as AsyncNode
-from quorate.embedded.state_machine import Snapshot, StateMachine
+from quorate.embedded.state_machine import StateMachine, StateSnapshot
 from quorate.embedded.storage import Config
 from quorate.raft.errors import MisuseError
 from quorate.raft.messages import CurrentLeader
@@ -89,7 +89,7 @@ class _InThread(StateMachine):
     async def apply(self, batch: Sequence[Record]) -> None:
         await self._call(self._machine.apply, batch)
 
-    def restore(self, snapshot: Snapshot) -> None:
+    def restore(self, snapshot: StateSnapshot) -> None:
         self._executor.submit(self._noted, self._machine.restore, snapshot).result()
 
     async def leadership_acquired(self, epoch: int) -> None:
@@ -108,7 +108,7 @@ class _InThread(StateMachine):
 
 
 class Node:
-    """`quorate.Node` without asyncio: runs within `with`, or from `start` to `stop`.
+    """The node of quorate.Node without asyncio: runs within `with`, or from `start` to `stop`.
 
     The methods of the state machine run in one thread of their own, one at a time, and may block. A
     program that reads the state in another thread needs a lock. They may call `append`, but
@@ -220,7 +220,7 @@ async def _get(read: Callable[[], T]) -> T:
 
 
 class Client:
-    """`quorate.Client` without asyncio. Use it with `with`, or call `close`.
+    """The client of quorate.Client without asyncio. Use it with `with`, or call `close`.
 
     Example:
         with quorate.sync.Client(["controller-1:9093"]) as client:

@@ -36,7 +36,7 @@ class KeyValues(quorate.StateMachine):
             self.values[record.key] = record.value
             self.offsets.append(record.offset)
 
-    def restore(self, snapshot: quorate.Snapshot) -> None:
+    def restore(self, snapshot: quorate.StateSnapshot) -> None:
         self.values, self.offsets = {}, []
         for batch in snapshot:
             self.apply(batch)

@@ -52,7 +52,14 @@ RESERVED_UUIDS = (ZERO_UUID, ONE_UUID)
 
 
 class FormatError(Exception):
-    """Formatting is not possible. The text is one line for the user."""
+    """Formatting is not possible. The text is one line for the user.
+
+    Example:
+        try:
+            quorate.format_storage(settings, "yFPgY5iXQYqr5sMxfdxu0Q", standalone=True)
+        except quorate.FormatError as error:
+            print(error)
+    """
 
 
 @dataclass(frozen=True, slots=True)

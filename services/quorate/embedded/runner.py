@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
 from quorate.controller.config import ControllerConfig
-from quorate.embedded.state_machine import Snapshot, StateMachine, StateMachineError
+from quorate.embedded.state_machine import StateMachine, StateMachineError, StateSnapshot
 from quorate.log.errors import LogError, SnapshotNotFoundError
 from quorate.process.extension import NodeComponents
 from quorate.process.shutdown import NodeError
@@ -164,11 +164,11 @@ class StateMachineRunner:
             assert self._log.start_offset == 0, "a log that does not begin at 0 has a snapshot"
             return
         try:
-            snapshot = Snapshot(self._log, found)
+            snapshot = StateSnapshot(self._log, found)
         except SnapshotNotFoundError:
             return  # a later one replaced it; `_catch_up` tries again if it needs one
 
-        def restore(snapshot: Snapshot) -> Awaitable[None]:
+        def restore(snapshot: StateSnapshot) -> Awaitable[None]:
             return asyncio.to_thread(self._machine.restore, snapshot)
 
         await self._call(f"it restored snapshot {found}", restore, snapshot)

@@ -22,14 +22,15 @@ class StateMachineError(NodeError):
     """A method of the state machine raised, which stopped its node; `__cause__` is that exception.
 
     Example:
+        result = await node.append([(b"key", b"value")])
         try:
-            await node.stopped()
+            await node.applied(result.base_offset)
         except quorate.StateMachineError as error:
             print(error, error.__cause__)
     """
 
 
-class Snapshot:
+class StateSnapshot:
     """The records that a snapshot has in place of the log before `offset`, as batches.
 
     epoch: of the last record before `offset`. Records of snapshots that were written before
@@ -86,7 +87,7 @@ class StateMachine(ABC):
         """Apply the records of one committed batch. They were appended together."""
 
     @abstractmethod
-    def restore(self, snapshot: Snapshot) -> None:
+    def restore(self, snapshot: StateSnapshot) -> None:
         """Replace the state by that of the snapshot; called if it replaces log that is not applied.
 
         This happens at a start, and if this node lagged so far behind that the leader no longer has

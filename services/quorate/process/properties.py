@@ -34,7 +34,14 @@ MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"
 
 
 class ConfigError(Exception):
-    """The configuration is invalid. The text is one line for the user."""
+    """The configuration is invalid. The text is one line for the user.
+
+    Example:
+        try:
+            quorate.Node({"node.id": "one"}, KeyValues())
+        except quorate.ConfigError as error:
+            print(error)
+    """
 
 
 def _accept_all(_properties: ParsedProperties) -> None:

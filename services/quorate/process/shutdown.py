@@ -10,7 +10,16 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class NodeError(Exception):
-    """The node cannot run, or has failed. The text is one line for the user."""
+    """The node cannot run, or has failed. The text is one line for the user.
+
+    Example:
+        unformatted = settings | {"metadata.log.dir": "/var/lib/unformatted"}
+        try:
+            async with quorate.Node(unformatted, KeyValues()) as second:
+                await second.stopped()
+        except quorate.NodeError as error:
+            print("the node has stopped:", error)
+    """
 
 
 class Shutdown:

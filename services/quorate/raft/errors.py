@@ -16,7 +16,14 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """Kafka's error codes, as far as the quorum, its metadata and its brokers use them."""
+    """Kafka's error codes, as far as the quorum, its metadata and its brokers use them.
+
+    Example:
+        try:
+            await client.remove_voter(quorate.ReplicaKey(1))
+        except quorate.AdminError as error:
+            print(error.code is quorate.ErrorCode.REQUEST_TIMED_OUT)
+    """
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -102,7 +109,14 @@ class RaftError(Exception):
 
 
 class MisuseError(RaftError):
-    """The caller broke the contract of this package."""
+    """The caller broke the contract of this package.
+
+    Example:
+        try:
+            await client.append([])
+        except quorate.MisuseError as error:
+            print(error)
+    """
 
 
 class ViolationError(RaftError):

@@ -22,7 +22,11 @@ NO_NODE = -1
 
 @ordered_value
 class ReplicaKey:
-    """A replica: its id and the directory it runs on. A replaced disk makes another replica."""
+    """A replica: its id and the directory it runs on. A replaced disk makes another replica.
+
+    Example:
+        await client.transfer_leadership(quorate.ReplicaKey(1))
+    """
 
     id: int
     directory_id: DirectoryId | None = None
@@ -37,7 +41,12 @@ class ReplicaKey:
 
 @ordered_value
 class Endpoint:
-    """Where a replica listens: `name` is the listener's name, `port` 1 to 65535."""
+    """Where a replica listens: `name` is the listener's name, `port` 1 to 65535.
+
+    Example:
+        endpoint = quorate.Endpoint("CONTROLLER", "controller-2", 9093)
+        print(endpoint)
+    """
 
     name: str
     host: str

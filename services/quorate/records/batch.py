@@ -140,6 +140,10 @@ class Record:
     """One record. Sizes are -1 for null, as Kafka's dump prints them; `sequence` -1 for none.
 
     offset: in the log; None for a record of a snapshot whose offset in the log is not known.
+
+    Example:
+        async for record in client.read():
+            print(record.offset, record.timestamp, record.key, record.value)
     """
 
     offset: int | None

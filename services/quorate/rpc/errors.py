@@ -95,11 +95,25 @@ class TlsError(RpcError):
 
 
 class ClientError(RpcError):
-    """An error that the client library raises."""
+    """An error that the client library raises.
+
+    Example:
+        try:
+            await client.describe_quorum()
+        except quorate.ClientError as error:
+            print(error)
+    """
 
 
 class AdminError(ClientError):
-    """The quorum rejected the request."""
+    """The quorum rejected the request.
+
+    Example:
+        try:
+            await client.transfer_leadership(quorate.ReplicaKey(9))
+        except quorate.AdminError as error:
+            print(error.code.name, error.message)
+    """
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
         super().__init__(f"{code.name}: {message}" if message else code.name)
@@ -112,7 +126,14 @@ def _listed(attempts: Mapping[str, str]) -> str:
 
 
 class NoLeaderError(ClientError):
-    """Nodes answer, but none led in time. `attempts`: each address and its last error."""
+    """Nodes answer, but none led in time. `attempts`: each address and its last error.
+
+    Example:
+        try:
+            await client.append_value(b"value")
+        except quorate.NoLeaderError as error:
+            print("nothing was appended:", error.attempts)
+    """
 
     def __init__(self, waited_ms: int, attempts: Mapping[str, str]) -> None:
         super().__init__(f"no leader within {waited_ms} ms ({_listed(attempts)})")
@@ -120,7 +141,15 @@ class NoLeaderError(ClientError):
 
 
 class UnreachableError(ClientError):
-    """No node answers. `attempts`: each address that was tried and why it failed."""
+    """No node answers. `attempts`: each address that was tried and why it failed.
+
+    Example:
+        async with quorate.Client(["127.0.0.1:1"], request_timeout_ms=200) as other:
+            try:
+                await other.append_value(b"value")
+            except quorate.UnreachableError as error:
+                print("nothing was appended:", error.attempts)
+    """
 
     def __init__(self, attempts: Mapping[str, str]) -> None:
         super().__init__(f"no node answers ({_listed(attempts)})")
@@ -128,11 +157,27 @@ class UnreachableError(ClientError):
 
 
 class OutcomeUnknownError(ClientError):
-    """A request may have been executed: its response is missing or does not tell."""
+    """A request may have been executed: its response is missing or does not tell.
+
+    Example:
+        try:
+            await client.append_value(b"value")
+        except quorate.OutcomeUnknownError:
+            print([record.value async for record in client.read()])
+    """
 
 
 class ReadBrokenError(ClientError):
-    """A read broke where it cannot resume, or returned bytes that are not valid records."""
+    """A read broke where it cannot resume, or returned bytes that are not valid records.
+
+    Example:
+        values = []
+        try:
+            async for record in client.read(0):
+                values.append(record.value)
+        except quorate.ReadBrokenError:
+            values.clear()  # read again from the beginning
+    """
 
 
 def renewed(error: ClientError) -> ClientError:

@@ -37,6 +37,11 @@ class TlsConfig:
 
     ca: the authorities that must have signed the peer's certificate; None for the system's, which a
     server cannot use.
+
+    Example:
+        tls = quorate.TlsConfig(Path("client.pem"), Path("client.key"), Path("ca.pem"))
+        client = quorate.Client(["controller-1:9093"], tls=tls)
+        await client.close()
     """
 
     certificate: Path | None = None

@@ -214,6 +214,17 @@ def test_a_controller_must_be_able_to_find_its_quorum_and_its_directory(load: Lo
     assert "none of metadata.log.dir, log.dirs and log.dir" in refusal(load, {"log.dirs": None})
 
 
+def test_formatting_at_the_start_needs_a_cluster_and_is_never_that_of_a_voter(load: Load) -> None:
+    name = "quorate.unformatted.format"
+    wanted = {name: "true", "cluster.id": "yFPgY5iXQYqr5sMxfdxu0Q"}
+    assert load(wanted).unformatted_format
+    assert "it requires cluster.id" in refusal(load, wanted | {"cluster.id": None})
+    waits = {"quorate.unformatted.wait": "true"}
+    assert "set only one of them" in refusal(load, wanted | waits)
+    static = {"controller.quorum.voters": "1@a:1"}
+    assert "have no directory ids" in refusal(load, wanted | static)
+
+
 @pytest.mark.parametrize(("text", "interval_ms"), [("0", LONG_MAX), ("1", 1), (None, 3_600_000)])
 def test_an_interval_of_0_disables_snapshots_by_time(
     load: Load, text: str | None, interval_ms: int

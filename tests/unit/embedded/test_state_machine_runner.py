@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 from quorate.embedded.runner import StateMachineRunner
-from quorate.embedded.state_machine import Snapshot, StateMachine, StateMachineError
+from quorate.embedded.state_machine import StateMachine, StateMachineError, StateSnapshot
 from quorate.process.shutdown import NodeError
 from quorate.raft.errors import ErrorCode
 from quorate.raft.outputs import LeadershipAcquired, LeadershipLost
@@ -49,7 +49,7 @@ class Machine(StateMachine):
             self.seen.append(("record", record))
         await self._held()
 
-    def restore(self, snapshot: Snapshot) -> None:
+    def restore(self, snapshot: StateSnapshot) -> None:
         records = [record for batch in snapshot for record in batch]
         self.seen.append(("restored", (snapshot.offset, [r.offset for r in records])))
         self.seen += [("record", record) for record in records]

@@ -84,7 +84,14 @@ DESCRIBE_PAUSE_MS = 100
 
 
 class QuorumClient(LeaderClient):
-    """A client of one quorum; `LeaderClient` has its options."""
+    """A client of one quorum; `LeaderClient` has its options.
+
+    Example:
+        async with quorate.Client(["controller-1:9093"]) as client:
+            offset = await client.append_value(b"committed by a majority, or not at all")
+            async for record in client.read(offset):
+                print(record.offset, record.value)
+    """
 
     TIMEOUT_ADVICE = "; the request may still succeed"
 

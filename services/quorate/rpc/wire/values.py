@@ -237,7 +237,12 @@ class ReadChunk:
 
 @dataclass(frozen=True, slots=True)
 class AppendResult:
-    """A committed batch: the offset of its first record, and the epoch in which it was appended."""
+    """A committed batch: the offset of its first record, and the epoch in which it was appended.
+
+    Example:
+        result = await client.append([(b"key", b"1"), (b"key", b"2")])
+        print(result.base_offset, result.base_offset + 1, result.epoch)
+    """
 
     base_offset: int
     epoch: int

@@ -1,0 +1,124 @@
+"""Nodes and clients without asyncio."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import quorate
+import quorate.sync
+
+from tests.integration.embedded_support import CLUSTER, KeyValues, Settings, settings
+from tests.processes import HOST, free_ports
+
+
+class Blocking(KeyValues):
+    """Blocks in apply, and remembers the threads that called it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.threads: set[int] = set()
+        self.node: quorate.sync.Node | None = None
+        self.refused: list[str] = []
+
+    def apply(self, batch: Sequence[quorate.Record]) -> None:
+        self.threads.add(threading.get_ident())
+        time.sleep(0.05)
+        super().apply(batch)
+
+    def leadership_acquired(self, epoch: int) -> None:
+        super().leadership_acquired(epoch)
+        self.threads.add(threading.get_ident())
+        assert self.node is not None
+        self.node.append([(b"leader", b"%d" % epoch)])
+        try:
+            self.node.read_index()
+        except quorate.MisuseError as error:
+            self.refused.append(str(error))
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Settings:
+    (port,) = free_ports(1)
+    alone = settings(tmp_path, 1, [port])
+    quorate.format_storage(alone, CLUSTER, standalone=True)
+    return alone
+
+
+def test_a_state_machine_may_block_and_append(alone: Settings) -> None:
+    machine = Blocking()
+    node = machine.node = quorate.sync.Node(alone, machine)
+    with node:
+        last = [node.append([(b"a", b"%d" % number)]) for number in range(20)][-1]
+        assert len(machine.offsets) < 20, "an append does not wait for the state machine"
+        node.applied(last.base_offset)
+        assert machine.values[b"a"] == b"19"
+        index = node.read_index()
+        assert index > last.base_offset
+        assert machine.values[b"leader"] == b"%d" % node.leader.epoch
+        assert node.leader.id == node.key.id == 1
+        assert node.describe().is_leaders_view
+    assert machine.refused == ["a method of the state machine would wait for itself"]
+    assert len(machine.threads) == 1
+    assert threading.get_ident() not in machine.threads
+    assert [kind for kind, _, _ in machine.leaderships] == ["acquired", "lost"]
+    with pytest.raises(quorate.MisuseError, match="the node is closed"):
+        node.append([(b"a", b"late")])
+
+
+def test_threads_share_a_node_and_a_client(alone: Settings) -> None:
+    machine = KeyValues()
+    node = quorate.sync.Node(alone, machine)
+    node.start()
+    try:
+        address = str(alone["listeners"]).removeprefix("CONTROLLER://")
+        assert address.startswith(HOST)
+        with quorate.sync.Client([address]) as client:
+            threads = [
+                threading.Thread(target=client.append_value, args=(b"%d" % number, b"a"))
+                for number in range(8)
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            last = client.append([(b"b", b"x"), (b"b", b"y")])
+            assert client.read_index() > last.base_offset + 1
+            read = list(client.read())
+            assert sorted(r.value or b"" for r in read[:8]) == [b"%d" % n for n in range(8)]
+            assert [r.offset for r in read[8:]] == [last.base_offset, last.base_offset + 1]
+            assert next(iter(client.read(last.base_offset))).value == b"x"
+            client.transfer_leadership(node.key)
+            assert client.describe_quorum().is_leaders_view
+        with pytest.raises(quorate.MisuseError, match="the client is closed"):
+            client.append_value(b"late")
+        node.read_index()
+        assert machine.offsets == [record.offset for record in read]
+    finally:
+        node.stop()
+
+
+def test_a_failure_reaches_the_program(alone: Settings) -> None:
+    node = quorate.sync.Node(alone, KeyValues())
+    node.start()
+    node.append([(b"a", b"bad")])
+    with pytest.raises(quorate.StateMachineError, match="ValueError: a bad value"):
+        node.stopped()
+    with pytest.raises(quorate.StateMachineError):
+        node.append([(b"a", b"good")])
+    with pytest.raises(quorate.StateMachineError):
+        node.stop()
+    with pytest.raises(quorate.MisuseError, match="once"):
+        node.start()
+
+
+def test_coroutine_functions_are_refused(alone: Settings) -> None:
+    class Asynchronous(KeyValues):
+        async def apply(self, batch: Sequence[quorate.Record]) -> None:  # type: ignore[override]
+            raise AssertionError
+
+    with pytest.raises(quorate.MisuseError, match="apply is a coroutine function"):
+        quorate.sync.Node(alone, Asynchronous())

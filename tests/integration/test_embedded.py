@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import quorate
 
+from tests.certificates import make_authority, make_certificate, needs_openssl
 from tests.integration.embedded_support import (
     CLUSTER,
     KeyValues,
@@ -224,3 +225,46 @@ async def test_a_node_that_cannot_start_says_why(tmp_path: Path) -> None:
         quorate.Node({key: alone[key] for key in alone if key != "node.id"}, KeyValues())
     with pytest.raises(quorate.FormatError, match="already formatted"):
         quorate.format_storage(alone, CLUSTER, standalone=True)
+
+
+async def test_a_minority_appends_and_reads_nothing(tmp_path: Path) -> None:
+    trio = Trio(tmp_path)
+    async with trio.running() as nodes:
+        leader = await trio.leader()
+        await nodes[leader].append([(b"a", b"1")])
+        for node in nodes[:leader] + nodes[leader + 1 :]:
+            await node.__aexit__(None, None, None)
+        left, machine = nodes[leader], trio.machines[leader]
+        assert machine.values == {b"a": b"1"}
+        with pytest.raises(quorate.ClientError):
+            await left.read_index(timeout_ms=500)
+        with pytest.raises(quorate.ClientError):
+            await left.append([(b"a", b"2")], timeout_ms=500)
+        await until("it is no leader", lambda: machine.leaderships[-1][0] == "lost")
+        assert left.leader.id is None
+        assert machine.values == {b"a": b"1"}
+
+
+@needs_openssl
+async def test_an_encrypted_node_reaches_itself(tmp_path: Path) -> None:
+    authority = make_authority(tmp_path, "authority")
+    certificate, key = make_certificate(tmp_path, "node", authority, ("node-1",))
+    (port,) = free_ports(1)
+    alone = settings(
+        tmp_path,
+        1,
+        [port],
+        **{
+            "listener.security.protocol.map": "CONTROLLER:SSL",
+            "ssl.certificate.location": certificate,
+            "ssl.key.location": key,
+            "ssl.ca.location": authority[0],
+            "authorizer.class.name": "quorate.authorizer",
+            "super.users": "User:CN=node",
+        },
+    )
+    quorate.format_storage(alone, CLUSTER, standalone=True)
+    async with quorate.Node(alone, KeyValues()) as node:
+        await node.append([(b"a", b"1")])
+        await node.read_index()
+        assert (await node.describe()).is_leaders_view

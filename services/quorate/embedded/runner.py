@@ -27,7 +27,7 @@ from quorate.log.errors import LogError, SnapshotNotFoundError
 from quorate.process.extension import NodeComponents
 from quorate.process.shutdown import NodeError
 from quorate.raft import outputs as out
-from quorate.records.batch import BatchHeader, iter_batches, iter_records
+from quorate.records.batch import BatchHeader, Record, iter_batches, iter_records
 from quorate.records.errors import RecordsError
 from quorate.runtime.tasks import supervise
 from quorate.telemetry.samples import Sample
@@ -38,6 +38,8 @@ READ_BYTES_MAX = 1024 * 1024
 """Bytes of the log to read between two checks of the high watermark."""
 LOOP_SLICE_S = 0.005
 """How long batches are applied before other tasks run, seconds."""
+LOOP_RECORDS_MAX = 1_000
+"""A batch with more records is decoded in a worker thread."""
 STOP_TIMEOUT_S = 10.0
 """How long a stopping node waits until the state machine returns, seconds."""
 
@@ -75,7 +77,11 @@ class StateMachineRunner:
             raise self._failure
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((offset, future))
-        await future
+        try:
+            await future
+        except asyncio.CancelledError:
+            self._waiting = [each for each in self._waiting if each[1] is not future]
+            raise
 
     # --- the extension and the listener -----------------------------------------------------------
 
@@ -151,7 +157,10 @@ class StateMachineRunner:
 
     async def _apply(self, header: BatchHeader, batch: memoryview) -> None:
         if not header.is_control:
-            records = tuple(r for r in iter_records(batch, header) if r.key is not None)
+            if header.count > LOOP_RECORDS_MAX:
+                records = await asyncio.to_thread(_of_applications, header, batch)
+            else:
+                records = _of_applications(header, batch)
             if records:
                 doing = f"it applied the batch at offset {header.base_offset}"
                 await self._call(doing, self._machine.apply, records)
@@ -222,3 +231,8 @@ class StateMachineRunner:
         for _, future in waiting:
             if not future.done():
                 future.set_exception(self._failure)
+
+
+def _of_applications(header: BatchHeader, batch: memoryview) -> tuple[Record, ...]:
+    """The records with a key. Raises RecordsError."""
+    return tuple(record for record in iter_records(batch, header) if record.key is not None)

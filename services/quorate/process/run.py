@@ -14,7 +14,7 @@ from quorate.process.shutdown import NodeError, Shutdown
 from quorate.raft.errors import RaftError
 from quorate.records.errors import RecordsError
 from quorate.rpc.errors import RpcError
-from quorate.runtime.gc_tuning import collect_briefly
+from quorate.runtime.gc_tuning import allow_freezing, collect_briefly
 from quorate.runtime.malloc_tuning import tune_malloc
 from quorate.runtime.thread_switching import switch_soon
 from quorate.telemetry import logs
@@ -44,6 +44,7 @@ def run_node(
     """
     context = logs.configure(config.role, config.node_id, config.log_format)
     tune_malloc()
+    allow_freezing()
 
     async def run_until_signal() -> None:
         shutdown = Shutdown()

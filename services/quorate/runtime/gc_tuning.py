@@ -7,6 +7,7 @@ Rules:
 2. Objects that exist when a process begins to serve are never scanned again. Objects created later
    are scanned often, so that each scan is short: a hundred parked calls are some thousands of
    objects, and with Python's default thresholds one scan of them takes 10 ms.
+3. Only a node's own process freezes objects. A program that embeds a node has garbage of its own.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class _Pauses:
         self.lock = threading.Lock()
         self.count = 0
         self.ran_before = False
+        self.may_freeze = False
 
     def begin(self) -> None:
         with self.lock:
@@ -43,7 +45,7 @@ class _Pauses:
 
     def end(self, *, freeze: bool) -> None:
         with self.lock:
-            if freeze:
+            if freeze and self.may_freeze:
                 # Before enabling: the next scan would visit all of the new objects at once.
                 gc.freeze()
             self.count -= 1
@@ -58,7 +60,8 @@ _PAUSES = _Pauses()
 def collection_paused(*, freeze: bool = False) -> Iterator[None]:
     """Disable automatic collection within the block, also if it raises.
 
-    freeze: after a block that did not raise, all existing objects are never scanned again.
+    freeze: after a block that did not raise, all existing objects are never scanned again, if
+    `allow_freezing` was called.
     """
     _PAUSES.begin()
     succeeded = False
@@ -67,6 +70,11 @@ def collection_paused(*, freeze: bool = False) -> Iterator[None]:
         succeeded = True
     finally:
         _PAUSES.end(freeze=freeze and succeeded)
+
+
+def allow_freezing() -> None:
+    """Let `collection_paused` freeze objects (rule 3)."""
+    _PAUSES.may_freeze = True
 
 
 def collect_briefly() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -167,9 +168,12 @@ async def test_an_old_leadership_ends_although_the_epoch_is_not_applied_yet(tmp_
         await until("the first leadership", lambda: machine.leaderships)
         epoch = replica.node.epoch
         runner.leadership(LeadershipLost(epoch))
-        runner.leadership(LeadershipAcquired(epoch + 1, runner.offset + 10))
+        start = runner.offset
+        runner.leadership(LeadershipAcquired(epoch + 1, start))
         await until("it is lost", lambda: ("lost", epoch) in machine.seen)
-        assert ("acquired", epoch + 1) not in machine.seen
+        assert ("acquired", epoch + 1) not in machine.seen, "its first record is not committed"
+        await commit(replica, b"what the test calls the first record")
+        await until("it is acquired", lambda: ("acquired", epoch + 1) in machine.seen)
 
 
 async def test_a_restart_restores_the_snapshot_and_then_the_log(tmp_path: Path) -> None:
@@ -231,6 +235,51 @@ async def test_a_machine_that_raises_stops_the_node_and_gets_nothing_more(tmp_pa
             await runner.reached(bad + 2)
     assert machine.values == []
     assert ("lost", replica.node.epoch) not in machine.seen, "its state is unknown"
+
+
+async def test_other_tasks_run_while_much_is_applied(tmp_path: Path) -> None:
+    class Slow(Machine):
+        def apply(self, batch: Sequence[Record]) -> None:  # type: ignore[override]
+            time.sleep(0.002)
+            self.seen += [("record", record) for record in batch]
+
+    machine = Slow()
+    async with running(tmp_path, machine) as (replica, runner):
+        await runner.reached(await commit(replica, b"first"))
+        ticks = 0
+
+        async def tick() -> None:
+            nonlocal ticks
+            while True:
+                await asyncio.sleep(0)
+                ticks += 1
+
+        offsets = await asyncio.gather(*(commit(replica, b"%d" % number) for number in range(100)))
+        ticking = asyncio.create_task(tick())
+        await runner.reached(max(offsets) + 1)
+        ticking.cancel()
+        assert len(machine.values) == 101
+        assert ticks >= 10
+
+
+async def test_a_large_batch_is_one_call(tmp_path: Path) -> None:
+    class Counting(Machine):
+        async def apply(self, batch: Sequence[Record]) -> None:
+            self.seen.append(("batch", [record.offset for record in batch]))
+
+    machine = Counting()
+    async with running(tmp_path, machine) as (replica, runner):
+        base = await commit(replica, *(b"%d" % number for number in range(5_000)))
+        await runner.reached(base + 5_000)
+        assert machine.seen[-1] == ("batch", list(range(base, base + 5_000)))
+
+
+async def test_a_wait_that_is_given_up_is_forgotten(tmp_path: Path) -> None:
+    async with running(tmp_path, Machine()) as (replica, runner):
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(runner.reached(1_000), 0.01)
+        assert runner._waiting == []
+        await runner.reached(await commit(replica, b"a") + 1)
 
 
 async def test_waits_end_with_the_node(tmp_path: Path) -> None:

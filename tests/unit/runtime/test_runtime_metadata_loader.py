@@ -28,7 +28,7 @@ from quorate.records.batch import (
 from quorate.records.metadata import in_batches
 from quorate.records.metadata.in_batches import plain_records
 from quorate.runtime import metadata_loader
-from quorate.runtime.gc_tuning import collection_paused
+from quorate.runtime.gc_tuning import _PAUSES, allow_freezing, collection_paused
 from quorate.runtime.metadata_batches import (
     application_batches,
     apply_batch,
@@ -367,7 +367,9 @@ def test_a_snapshot_with_a_record_that_cannot_be_replayed_stops_the_node(tmp_pat
     assert "no topic" in failure.reason
 
 
-def test_collection_is_paused_once_for_all_and_then_runs_as_before() -> None:
+def test_collection_is_paused_once_for_all_and_then_runs_as_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert gc.isenabled()
     with collection_paused():
         assert not gc.isenabled()
@@ -376,6 +378,11 @@ def test_collection_is_paused_once_for_all_and_then_runs_as_before() -> None:
         assert not gc.isenabled()
     assert gc.isenabled()
     frozen = gc.get_freeze_count()
+    with collection_paused(freeze=True):
+        pass
+    assert gc.get_freeze_count() == frozen, "this is not a process of a node"
+    monkeypatch.setattr(_PAUSES, "may_freeze", _PAUSES.may_freeze)
+    allow_freezing()
     with pytest.raises(KeyError), collection_paused(freeze=True):
         raise KeyError
     assert gc.isenabled()

@@ -53,6 +53,7 @@ OWN_SETTINGS = (
     "controller.quorum.bootstrap.servers",
     "controller.quorum.auto.join.enable",
     "quorate.unformatted.wait",
+    "quorate.unformatted.format",
     "quorate.http.listener",
     "metadata.log.dir",
     "log.dir",

@@ -123,7 +123,6 @@ class StateMachineRunner:
                 await self._wake.wait()
                 self._wake.clear()
                 await self._catch_up()
-            await self._pass_leadership()
         except (StateMachineError, LogError, RecordsError) as error:
             self._failed(error)
 
@@ -182,7 +181,6 @@ class StateMachineRunner:
 
         await self._call(f"it restored snapshot {found}", restore, snapshot)
         LOGGER.info("the state machine restored snapshot %s", found)
-        self.committed(found.offset)
         self._advance(found.offset)
 
     async def _pass_leadership(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import itertools
 import logging
 import signal
@@ -196,6 +197,39 @@ async def test_a_node_is_formatted_joins_and_is_removed(tmp_path: Path) -> None:
         result = await two.append([(b"a", b"2")])
         await two.applied(result.base_offset)
         assert machine.values == {b"a": b"2"}, "it follows as an observer"
+
+
+async def test_a_start_can_be_given_up(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    wanted = {"quorate.unformatted.wait": True}
+    waiting = quorate.Node(settings(tmp_path, 1, [port], **wanted), KeyValues())
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(waiting.__aenter__(), 0.3)
+    alone = settings(tmp_path, 1, [port])
+    quorate.format_storage(alone, CLUSTER, standalone=True)
+    async with quorate.Node(alone, KeyValues()) as node:
+        await node.append([(b"a", b"1")])
+
+
+async def test_an_error_of_the_program_hides_no_other_and_is_not_hidden(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (port,) = free_ports(1)
+    alone = settings(tmp_path, 1, [port])
+    quorate.format_storage(alone, CLUSTER, standalone=True)
+
+    async def run() -> None:
+        async with quorate.Node(alone, KeyValues()) as node:
+            result = await node.append([(b"a", b"bad")])
+            with contextlib.suppress(quorate.NodeError):
+                await node.applied(result.base_offset)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        await run()
+    gc.collect()
+    assert "never retrieved" not in caplog.text
+    assert "the state machine failed" in caplog.text
 
 
 async def test_a_node_changes_nothing_of_the_process(tmp_path: Path) -> None:

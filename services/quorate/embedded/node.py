@@ -42,7 +42,9 @@ class Node:
     config: the settings of `quorate controller`, by name or as the path of a properties file. Its
     directory must be formatted (`format_storage`), unless quorate.unformatted.format is true.
     state_machine: gets every committed record; see there in which thread. request_timeout_ms: the
-    default timeout of `append`, `read_index` and `describe`.
+    default timeout of `append`, `read_index` and `describe`. These act with the node's certificate:
+    with an authorizer, its principal must be a super user, or needs ALTER, DESCRIBE and
+    CLUSTER_ACTION on the cluster.
 
     Entering returns once the node listens, and raises NodeError if it cannot start; ConfigError is
     raised at once. If the node fails later, `stopped` and the end of the block raise NodeError, and
@@ -99,8 +101,9 @@ class Node:
         assert self._task is not None, "it was entered"
         await self.client.close()
         await self._stop()
-        if error is None:
-            self._task.result()
+        failure = None if self._task.cancelled() else self._task.exception()
+        if error is None and failure is not None:
+            raise failure
 
     async def _run(self, serving: asyncio.Event) -> None:
         """Run the controller. Raises NodeError."""

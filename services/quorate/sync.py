@@ -33,20 +33,19 @@ T = TypeVar("T")
 
 
 class _LoopThread:
-    """An event loop in a thread of its own."""
+    """An event loop in a thread of its own. owner: what it belongs to, for names and messages."""
 
     def __init__(self, owner: str) -> None:
         self._owner = owner
         self._loop = uvloop.new_event_loop()
+        self._is_over = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name=f"quorate-{owner}", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
-        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-        self._loop.run_until_complete(self._loop.shutdown_default_executor())
-        self._loop.close()
+        # At its end the runner cancels what still runs and waits for it.
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._is_over.wait())
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the loop and return its result. An interrupt cancels it."""
@@ -62,7 +61,7 @@ class _LoopThread:
     def close(self) -> None:
         """Stop the loop and wait for its thread. Closing twice does nothing."""
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._loop.call_soon_threadsafe(self._is_over.set)
             self._thread.join()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -12,7 +14,7 @@ import quorate
 import quorate.sync
 
 from tests.integration.embedded_support import CLUSTER, KeyValues, Settings, settings
-from tests.processes import HOST, free_ports
+from tests.processes import HOST, environment, free_ports
 
 
 class Blocking(KeyValues):
@@ -122,3 +124,35 @@ def test_coroutine_functions_are_refused(alone: Settings) -> None:
 
     with pytest.raises(quorate.MisuseError, match="apply is a coroutine function"):
         quorate.sync.Node(alone, Asynchronous())
+
+
+def test_an_interrupt_leaves_nothing_running(alone: Settings, tmp_path: Path) -> None:
+    """Ctrl-C while the program waits: the node stops, and the directory is free again."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os, signal, sys, threading\n"
+        "import quorate, quorate.sync\n"
+        "from tests.integration.embedded_support import KeyValues\n"
+        f"settings = { ({name: str(value) for name, value in alone.items()})!r}\n"
+        f"settings['controller.quorum.bootstrap.servers'] = {alone['listeners']!r}[13:]\n"
+        "try:\n"
+        "    with quorate.sync.Node(settings, KeyValues()) as node:\n"
+        "        node.append([(b'a', b'1')])\n"
+        "        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
+        "        node.applied(1_000)\n"
+        "except KeyboardInterrupt:\n"
+        "    print('interrupted')\n"
+        "machine = KeyValues()\n"
+        "with quorate.sync.Node(settings, machine) as node:\n"
+        "    node.read_index()\n"
+        "    print(machine.values)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(program)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=environment() | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])},
+    )
+    assert done.stdout == "interrupted\n{b'a': b'1'}\n", done.stderr
+    assert done.stderr == ""

@@ -21,7 +21,7 @@ from tests.integration.embedded_support import (
     settings,
     until,
 )
-from tests.processes import free_ports
+from tests.processes import HOST, free_ports
 
 
 def has_snapshot(folder: Path, node_id: int) -> bool:
@@ -122,6 +122,42 @@ async def test_a_restart_restores_the_state(tmp_path: Path) -> None:
         result = await nodes[2].append([(b"last", b"another")])
         await nodes[1].applied(result.base_offset)
         assert after.values[b"last"] == b"another"
+
+
+async def test_nodes_that_lack_the_beginning_of_the_log_get_a_snapshot(tmp_path: Path) -> None:
+    """A new node, and one that was down while the log went on."""
+    ports = free_ports(2)
+    often = {
+        "cluster.id": CLUSTER,
+        "metadata.log.max.record.bytes.between.snapshots": 1,
+        "metadata.max.retention.bytes": 1,
+    }
+    first = settings(tmp_path, 1, ports, **often)
+    second = settings(tmp_path, 2, ports, **often, **{"quorate.unformatted.format": True})
+    quorate.format_storage(first, CLUSTER, standalone=True)
+    state = KeyValues()
+    async with quorate.Node(first, state) as one:
+
+        async def append_until_the_log_starts_later() -> None:
+            last = await one.append([(b"a", b"1"), (b"b", b"2")])
+            async with asyncio.timeout(20):
+                while True:
+                    last = await one.append([(b"n", b"%d" % last.base_offset)])
+                    status = await one.client.node_status(f"{HOST}:{ports[0]}")
+                    if status.log_start_offset > last.base_offset - 5:
+                        return
+                    await asyncio.sleep(0.1)
+
+        for _ in range(2):
+            await append_until_the_log_starts_later()
+            machine = KeyValues()
+            async with quorate.Node(second, machine) as two:
+                index = await two.read_index()
+                assert machine.restored is not None
+                assert index >= machine.restored > 0
+                await one.applied(index - 1)
+                assert machine.values == state.values
+                assert machine.offsets == state.offsets
 
 
 async def test_a_state_machine_that_raises_stops_its_node_only(

@@ -63,6 +63,15 @@ def test_each_broker_says_where_its_replica_lies() -> None:
     assert cluster.last == (), "nothing is written twice"
 
 
+def test_a_new_order_of_replicas_without_directories_writes_none() -> None:
+    cluster = Cluster(2)
+    copied(cluster)
+    cluster.ask(r.AlterPartitionReassignments((r.Reassignment("copied", 0, (2, 1)),)))
+    (record,) = cluster.last
+    assert (record.replicas, record.directories) == ((2, 1), None)
+    assert cluster.partition("copied").directories == ()
+
+
 def test_a_replica_in_a_lost_or_unknown_directory_is_not_in_sync() -> None:
     for lost in (OTHER, LOST_DIRECTORY):
         cluster = Cluster(2)

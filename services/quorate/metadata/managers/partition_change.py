@@ -262,13 +262,14 @@ class Change:
         old = self.partition
         if self.replicas == old.replicas and not self.assigned:
             return None
+        before = old.directories or (MIGRATING_DIRECTORY,) * len(old.replicas)
         known = dict.fromkeys(old.replicas, MIGRATING_DIRECTORY)
-        known |= dict(zip(old.replicas, old.directories, strict=False))
+        known |= dict(zip(old.replicas, before, strict=False))
         known |= self.assigned
         found = tuple(
             known.get(broker) or self.context.directory_of(broker) for broker in self.replicas
         )
-        return None if found == old.directories else found
+        return None if found == before else found
 
 
 def allowed_election(context: ControllerContext, topic_id: str) -> Election:

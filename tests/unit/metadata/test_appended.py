@@ -68,6 +68,7 @@ def migrating(state: rec.ZkMigrationState) -> AnyRecord:
         (TOPIC, ()),
         (partition(), (TOPIC,)),
         (partition(leader=-1, isr=()), (TOPIC,)),
+        (partition(directories=(ID, OTHER_ID)), (TOPIC,)),
         (rec.RemoveTopicRecord(ID), (TOPIC,)),
         (rec.ConfigRecord(2, "t", "retention.ms", "1"), (TOPIC,)),
         (rec.ConfigRecord(4, "", "background.threads", "11"), ()),
@@ -112,6 +113,7 @@ def test_what_a_request_could_make_is_taken(record: AnyRecord, before: tuple[Any
         (partition(replicas=(1, -2)), "must be broker ids"),
         (partition(leader_epoch=-1), "must be 0 or more"),
         (partition(directories=(ID,)), "one directory for each replica"),
+        (partition(directories=(ID, OTHER_ID, ID)), "one directory for each replica"),
         (acl(operation=99), "Invalid operation 99"),
         (acl(principal="a"), "Could not parse principal"),
         (quota(kind="group"), "Unhandled client quota entity type: group"),
@@ -124,6 +126,11 @@ def test_what_a_request_could_make_is_taken(record: AnyRecord, before: tuple[Any
         (replace(scram(), name=TOO_LONG), "Username is longer than a record can hold"),
         (rec.KAFKA_NODES, "only the controller"),
         (rec.BeginTransactionRecord("mine"), "clients cannot append records of this type"),
+        # Kafka's nodes fail to load a change whose directories do not match its replicas.
+        (
+            rec.PartitionChangeRecord(0, ID, replicas=(1,), directories=(ID, OTHER_ID)),
+            "clients cannot append records of this type",
+        ),
         (rec.FenceBrokerRecord(1, 1), "clients cannot append records of this type"),
         (rec.UnknownRecord(9_999, 0, b""), "clients cannot append records of this type"),
     ],

@@ -35,6 +35,8 @@ VARIABLE: Final = re.compile(r"'[^']*'|\[[^]]*\]|-?\d+(\.\d+)?")
 UNKNOWN_SERVER_ERROR: Final = -1
 KAFKA_FAILS: Final = "Kafka's controller fails"
 """The difference if Kafka's controller fails as a whole; it resigns, so that the rest is void."""
+WITH_LAST_KNOWN: Final = "with an older last known leader"
+"""Of the change by which a partition loses its leader while it has a last known leader, too."""
 TEMPLATE_MAX: Final = 120
 
 
@@ -273,7 +275,18 @@ def _plain_record(value: bytes, record: AnyRecord, side: Side, shape_only: bool)
         # Kafka's controllers write the features in the order of a hash table.
         features = tuple(sorted(record.features, key=lambda each: each.name))
         record = dataclasses.replace(record, features=features)
-    return (type_of(record), plain(record, side.aliases), len(value))
+    return (_type(record, side), plain(record, side.aliases), len(value))
+
+
+def _type(record: AnyRecord, side: Side) -> str:
+    """The type of a record, with what a change of a partition has that is a reason to differ."""
+    name = type_of(record)
+    if not isinstance(record, rec.PartitionChangeRecord) or record.leader != NO_LEADER:
+        return name
+    before = side.image.topics.partition(record.topic_id, record.partition_id)
+    if before is None or before.leader == NO_LEADER or not before.last_known_elr:
+        return name
+    return f"{name} {WITH_LAST_KNOWN}"
 
 
 def _shape(record: rec.PartitionRecord, side: Side) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tests.kafka_differential.comparing import Difference
+from tests.kafka_differential.comparing import WITH_LAST_KNOWN, Difference
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,16 @@ REASONS: Final[Sequence[Reason]] = (
         "Kafka writes -1 as the last known leader of a leaderless partition that loses replicas",
     ),
     Reason(
+        rf"[^:]*: records: (PARTITION_CHANGE_RECORD {WITH_LAST_KNOWN}\.last_known_elr,"
+        r"  \d+/\d+(, )?)+",
+        "Kafka keeps a last known leader from before another one led while eligible leader "
+        "replicas were disabled; Quorate records the last one, which has the newest records",
+    ),
+    Reason(
         "[^:]*: Kafka's controller fails: ",
         "Kafka's controller fails with UNKNOWN_SERVER_ERROR and resigns; known: its index of "
-        "eligible replicas keeps topics that are deleted",
+        "eligible replicas keeps topics that are deleted, and it looks for the directory of a last "
+        "known leader that is not a replica any more",
     ),
     Reason(
         "UpdateFeatures of several: message: .*",

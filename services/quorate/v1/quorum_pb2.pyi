@@ -305,21 +305,23 @@ class AppendResponse(_message.Message):
     def __init__(self, correlation_id: _Optional[int] = ..., error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., base_offset: _Optional[int] = ..., epoch: _Optional[int] = ..., current_leader: _Optional[_Union[_common_pb2.CurrentLeader, _Mapping]] = ...) -> None: ...
 
 class ReadRequest(_message.Message):
-    __slots__ = ("from_offset", "max_records", "linearizable", "include_control", "timeout_ms")
+    __slots__ = ("from_offset", "max_records", "linearizable", "include_control", "timeout_ms", "follow")
     FROM_OFFSET_FIELD_NUMBER: _ClassVar[int]
     MAX_RECORDS_FIELD_NUMBER: _ClassVar[int]
     LINEARIZABLE_FIELD_NUMBER: _ClassVar[int]
     INCLUDE_CONTROL_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    FOLLOW_FIELD_NUMBER: _ClassVar[int]
     from_offset: int
     max_records: int
     linearizable: bool
     include_control: bool
     timeout_ms: int
-    def __init__(self, from_offset: _Optional[int] = ..., max_records: _Optional[int] = ..., linearizable: bool = ..., include_control: bool = ..., timeout_ms: _Optional[int] = ...) -> None: ...
+    follow: bool
+    def __init__(self, from_offset: _Optional[int] = ..., max_records: _Optional[int] = ..., linearizable: bool = ..., include_control: bool = ..., timeout_ms: _Optional[int] = ..., follow: bool = ...) -> None: ...
 
 class ReadResponse(_message.Message):
-    __slots__ = ("error_code", "error_message", "current_leader", "high_watermark", "read_offset", "log_start_offset", "snapshot_id", "records", "last")
+    __slots__ = ("error_code", "error_message", "current_leader", "high_watermark", "read_offset", "log_start_offset", "snapshot_id", "records", "last", "next_offset")
     ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
     CURRENT_LEADER_FIELD_NUMBER: _ClassVar[int]
@@ -329,6 +331,7 @@ class ReadResponse(_message.Message):
     SNAPSHOT_ID_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
     LAST_FIELD_NUMBER: _ClassVar[int]
+    NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
     error_code: _common_pb2.ErrorCode
     error_message: str
     current_leader: _common_pb2.CurrentLeader
@@ -338,4 +341,5 @@ class ReadResponse(_message.Message):
     snapshot_id: _common_pb2.OffsetAndEpoch
     records: bytes
     last: bool
-    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., current_leader: _Optional[_Union[_common_pb2.CurrentLeader, _Mapping]] = ..., high_watermark: _Optional[int] = ..., read_offset: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., snapshot_id: _Optional[_Union[_common_pb2.OffsetAndEpoch, _Mapping]] = ..., records: _Optional[bytes] = ..., last: bool = ...) -> None: ...
+    next_offset: int
+    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., current_leader: _Optional[_Union[_common_pb2.CurrentLeader, _Mapping]] = ..., high_watermark: _Optional[int] = ..., read_offset: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., snapshot_id: _Optional[_Union[_common_pb2.OffsetAndEpoch, _Mapping]] = ..., records: _Optional[bytes] = ..., last: bool = ..., next_offset: _Optional[int] = ...) -> None: ...

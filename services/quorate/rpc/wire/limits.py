@@ -39,6 +39,9 @@ CHANGE_TIMEOUT_MS_MAX = 10 * 60_000
 ASK_TIMEOUT_MS_MAX = 60_000
 """The same for TransferLeadership and Read."""
 
+FOLLOW_KEEPALIVE_MS = 10_000
+"""The interval of empty responses to a read that follows the log, while there are no records."""
+
 PORT_MAX = 65_535
 
 ONLY_IDENTITY = 1 << 0

@@ -203,7 +203,7 @@ class ReadRequest:
     """Read committed records from `from_offset` on; `max_records` None means all current ones.
 
     linearizable: confirm leadership with a majority first. Otherwise any node answers from its own
-    state.
+    state. follow: continue with the batches that commit later.
     """
 
     from_offset: int = 0
@@ -211,6 +211,7 @@ class ReadRequest:
     linearizable: bool = True
     include_control: bool = False
     timeout_ms: int = 30_000
+    follow: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +219,8 @@ class ReadChunk:
     """A piece of a read: whole batches in `records`, from `snapshot` if it is set.
 
     read_offset: where the read ends, exclusive. The chunk with `last`, or with an error, is the
-    final one.
+    final one. next_offset: of a read that follows the log, the offset at which it continues. With
+    OFFSET_OUT_OF_RANGE, `snapshot` replaced the requested records.
     """
 
     error: ErrorCode
@@ -230,6 +232,7 @@ class ReadChunk:
     records: Buffer = b""
     last: bool = False
     message: str = ""
+    next_offset: int = -1
 
 
 # --- what the client hands to its callers ---------------------------------------------------------

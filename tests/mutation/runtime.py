@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.mutation.catalogue import Catalogue, maker
+from tests.mutation.watchers import WATCHERS
 
 m = maker("tests/unit/runtime", "test_runtime_")
 
@@ -611,5 +612,5 @@ TASKS = (
 
 CATALOGUE = Catalogue(
     "quorate.runtime",
-    (*DRIVER, *COMMITS, *OUTBOUND, *INSTALLING, *SNAPSHOTS, *METADATA, *TASKS),
+    (*DRIVER, *COMMITS, *OUTBOUND, *INSTALLING, *SNAPSHOTS, *METADATA, *TASKS, *WATCHERS),
 )

@@ -96,6 +96,14 @@ class ControllerSecurity(Security):
         "Ours. The maximum number of concurrent calls and streams on all connections; further "
         "ones are rejected with RESOURCE_EXHAUSTED.",
     )
+    watchers_max: int = setting(
+        "quorate.watchers.max",
+        types.integer(8, 1_000_000),
+        "4096",
+        "Ours. The maximum number of open reads that follow the log, half of it for one address "
+        "and an eighth for one connection; further ones are rejected and try another controller. "
+        "At most half of quorate.calls.max.",
+    )
     calls_per_second_max: int = setting(
         "quorate.calls.per.second.max",
         types.integer(0, 1_000_000),

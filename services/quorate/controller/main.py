@@ -56,6 +56,7 @@ from quorate.runtime.consistency import ConsistencyChecker
 from quorate.runtime.metadata_service import MetadataService
 from quorate.runtime.service import NodeService
 from quorate.runtime.snapshots import SnapshotPolicy
+from quorate.runtime.watchers import WatchHub, WatchLimits
 from quorate.telemetry.logs import NodeContext
 
 LOGGER = logging.getLogger("quorate.controller")
@@ -203,7 +204,6 @@ class Controller:
         self._shutdown.add_listener(lambda error: driver.resign(f"the replica failed: {error}"))
         controller = _metadata_controller(config, meta, storage.log.recovered.end_offset)
         metadata = MetadataService(loader, controller, batch_bytes_max=BATCH_BYTES_MAX)
-        node.on_leadership = metadata.leadership
         metadata.bind(driver)
         if self._authorizer is not None:
             self._authorizer.follow(loader, node.voter_ids)
@@ -220,14 +220,16 @@ class Controller:
         extensions = [factory(shared) for factory in self._extension_factories]
         refuses = partial(refusal_of, extensions)
         listener = None if config.kafka.name is None else KafkaListener(shared, refuses)
-        await self._listen(
-            node_service(
-                shared,
-                batch_bytes_max=BATCH_BYTES_MAX,
-                is_ready=lambda: node.is_attached,
-                refuses=refuses,
-            )
+        service = node_service(
+            shared,
+            batch_bytes_max=BATCH_BYTES_MAX,
+            is_ready=lambda: node.is_attached,
+            refuses=refuses,
+            watch_limits=WatchLimits.of(config.security.watchers_max, server_limits(config)),
         )
+        watchers = service.watchers
+        _notify(node, metadata, watchers)
+        await self._listen(service)
         LOGGER.info("directory %s, cluster %s", meta.directory_id, meta.cluster_id)
         registration = Registration(shared)
         checker = ConsistencyChecker(driver, node.transport, config.consistency_check_interval_ms)
@@ -237,6 +239,7 @@ class Controller:
             *(() if listener is None else (Component.of("Kafka listener", listener),)),
             *(Component.of("extension", each) for each in extensions),
             self._server.component(),
+            Component("watchers", lambda: watchers.start(self._shutdown.fail), watchers.stop),
             Component("leadership", stop=lambda: driver.hand_over(SHUTDOWN_TIMEOUT_S)),
             Component.of("registration", registration),
             Component.of("consistency check", checker),
@@ -245,7 +248,11 @@ class Controller:
         async with running(components):
             self._telemetry.watch(
                 driver,
-                lambda: chain(listener_samples(listener), *(each.samples() for each in extensions)),
+                lambda: chain(
+                    watchers.samples(),
+                    listener_samples(listener),
+                    *(each.samples() for each in extensions),
+                ),
             )
             self._on_serving()
             await self._shutdown.requested.wait()
@@ -268,6 +275,17 @@ def _server(
 ) -> NodeServer:
     listeners = [(format_address(e.host, e.port), e.tls) for e in config.grpc_listeners]
     return NodeServer(config, listeners, tls, authorizer, server_limits(config))
+
+
+def _notify(node: Node, metadata: MetadataService, watchers: WatchHub) -> None:
+    """Let the node notify the metadata service and the watchers of its changes."""
+
+    def on_leadership(change: out.LeadershipAcquired | out.LeadershipLost) -> None:
+        metadata.leadership(change)
+        watchers.leadership(change)
+
+    node.on_leadership = on_leadership
+    node.on_committed = watchers.advanced
 
 
 def _log_role(change: out.RoleChanged) -> None:

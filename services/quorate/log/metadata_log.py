@@ -284,6 +284,10 @@ class MetadataLog:
         first = self._cache.first_offset
         return self._segments.read(offset, max_bytes, limit if first is None else min(limit, first))
 
+    def is_cached(self, offset: int) -> bool:
+        """Whether `read` from this offset takes the batches from memory; the driver's thread."""
+        return self._cache.covers(offset)
+
     @property
     def durable_end(self) -> int:
         """Everything before this offset is on disk."""

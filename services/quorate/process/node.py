@@ -72,6 +72,8 @@ class MetadataReplica:
             lambda _: None
         )
         """Called when this replica gains or loses leadership. Set it before the start."""
+        self.on_committed: Callable[[int], None] = lambda _: None
+        """Called after each advance of the high watermark. Set it before the start."""
         log = storage.log
         directory = partition_directory(config.metadata_log_dir)
         quorum_state = QuorumStateFile(directory)
@@ -97,7 +99,7 @@ class MetadataReplica:
             Outbound(self.transport),
             self.clock,
             on_fatal=shutdown.fail,
-            on_committed=self.loader.committed,
+            on_committed=self._committed,
             on_role=on_role,
             on_voters=self._voters_changed if raft.can_vote else lambda _: None,
             on_leadership=self._leadership_changed,
@@ -127,6 +129,10 @@ class MetadataReplica:
         raft = self._raft
         self._context.position = lambda: (raft.epoch, raft.core.log.end_offset)
         self.driver.start()
+
+    def _committed(self, high_watermark: int) -> None:
+        self.loader.committed(high_watermark)
+        self.on_committed(high_watermark)
 
     def _leadership_changed(self, change: out.LeadershipAcquired | out.LeadershipLost) -> None:
         # Look up the callback on each call: its owner needs this driver, and sets it afterwards.

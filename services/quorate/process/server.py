@@ -82,6 +82,7 @@ class NodeServer:
         self.connections.start()
         if self.connections.is_watching:
             server.response_memory.end = self.connections.end
+            server.watch_memory.end = self.connections.end
 
     def component(self) -> Component:
         """The server as a component. It needs no start, because `listen` has started it."""

@@ -7,6 +7,7 @@ RpcError
 ├── TlsError              a certificate, key or authority cannot be used
 └── ClientError           errors that the client library raises
     ├── AdminError            the quorum rejected the request: `code`, `message`
+    │   └── OffsetCompactedError  a snapshot has replaced the requested records: `snapshot`
     ├── NoLeaderError         nodes answer, but no leader was found in time
     ├── UnreachableError      no node answers: `attempts` says which and why
     ├── OutcomeUnknownError   the request was sent and may have been executed
@@ -19,6 +20,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 from quorate.raft.errors import ErrorCode
+from quorate.raft.types import OffsetAndEpoch
 
 
 class RpcError(Exception):
@@ -119,6 +121,22 @@ class AdminError(ClientError):
         super().__init__(f"{code.name}: {message}" if message else code.name)
         self.code = code
         self.message = message
+
+
+class OffsetCompactedError(AdminError):
+    """A snapshot has replaced the records at the requested offset, on every node that answers.
+
+    snapshot: the newest one of the node with the oldest log, None if that node named none.
+    log_start_offset: where that log starts. To continue, load the snapshot: a read without `follow`
+    from the requested offset returns it, and the records after it.
+    """
+
+    def __init__(
+        self, message: str, snapshot: OffsetAndEpoch | None, log_start_offset: int
+    ) -> None:
+        super().__init__(ErrorCode.OFFSET_OUT_OF_RANGE, message)
+        self.snapshot = snapshot
+        self.log_start_offset = log_start_offset
 
 
 def _listed(attempts: Mapping[str, str]) -> str:

@@ -53,6 +53,7 @@ from quorate.raft.types import SUPPORTED_KRAFT_VERSION, OffsetAndEpoch
 from quorate.records.batch import build_data_batch, iter_batches, read_header
 from quorate.records.errors import CorruptBatchError, RecordsError
 from quorate.records.metadata import peek
+from quorate.rpc.server.handler import SharedChunk, WatchStream
 from quorate.rpc.wire.convert_metadata import MetadataAnswer
 from quorate.rpc.wire.limits import batch_bytes, too_large
 from quorate.rpc.wire.values import (
@@ -74,6 +75,7 @@ from quorate.runtime.consistency import LogChecksums
 from quorate.runtime.driver import Bytes, RaftDriver
 from quorate.runtime.metadata_service import NO_KAFKA_NODES, MetadataService
 from quorate.runtime.pending_appends import Commit, CommitOutcome
+from quorate.runtime.watchers import WatchHub, WatchLimits
 from quorate.version import __version__
 
 if TYPE_CHECKING:
@@ -108,6 +110,7 @@ class NodeService:
     the memory of appends that are not committed yet; beyond it, further appends are rejected with
     THROTTLING_QUOTA_EXCEEDED. refuses: why a metadata request is rejected at present, or "".
     kafka_listener: the name of the endpoints that speak Kafka's protocol, None without any.
+    watch_limits: of the reads that follow the log, which `watchers` serves.
     """
 
     def __init__(
@@ -120,7 +123,9 @@ class NodeService:
         metadata: MetadataService | None = None,
         refuses: Callable[[object], str] = refuses_nothing,
         kafka_listener: str | None = None,
+        watch_limits: WatchLimits | None = None,
     ) -> None:
+        self.watchers = WatchHub(driver, lambda: self.current_leader, watch_limits)
         self._driver = driver
         self._batch_bytes_max = batch_bytes_max
         self._pending_bytes_max = pending_bytes_max
@@ -321,6 +326,16 @@ class NodeService:
             log.start_offset,
             last=True,
         )
+
+    async def follow(self, request: ReadRequest, stream: WatchStream) -> None:
+        """Send committed records from `from_offset` on, as they commit (see `watchers`)."""
+        if request.linearizable:
+            index = await self._read_index(request.timeout_ms)
+            if index.error is not ErrorCode.NONE:
+                chunk = ReadChunk(index.error, index.leader, last=True, message=index.message)
+                await stream.send(SharedChunk(chunk))
+                return
+        await self.watchers.serve(request, stream)
 
     async def _read_index(self, timeout_ms: int) -> ReadIndexResponse:
         """An offset up to which a read is linearizable, or why there is none."""

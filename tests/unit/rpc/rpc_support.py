@@ -35,6 +35,7 @@ from quorate.raft.messages import (
 from quorate.raft.types import Endpoint, OffsetAndEpoch, ReplicaKey, VersionRange, Voter, VoterSet
 from quorate.records.batch import build_data_batch, read_header, stamp
 from quorate.rpc.server.grpc_server import RpcServer, start_server
+from quorate.rpc.server.handler import SharedChunk, WatchStream
 from quorate.rpc.tls import TlsConfig
 from quorate.rpc.wire.limits import ChannelLimits, ServerLimits
 from quorate.rpc.wire.values import (
@@ -85,6 +86,7 @@ class Node:
     under_way: int = 0
     most_under_way: int = 0
     parked: asyncio.Event = field(default_factory=asyncio.Event)
+    stored: asyncio.Event = field(default_factory=asyncio.Event)
     chunks: list[ReadChunk] | None = None
     begun: asyncio.Event = field(default_factory=asyncio.Event)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
@@ -180,6 +182,7 @@ class Node:
         stamp(batch, base, self.leader.epoch)
         self.batches.append(batch)
         self.end_offset += len(records)
+        self.stored.set()
         return base
 
     async def append(self, records: Sequence[OpaqueRecord], timeout_ms: int) -> AppendOutcome:
@@ -213,6 +216,32 @@ class Node:
             if header.end_offset > request.from_offset:
                 yield ReadChunk(ErrorCode.NONE, self.leader, self.end_offset, records=batch)
         yield ReadChunk(ErrorCode.NONE, self.leader, self.end_offset, last=True)
+
+    async def follow(self, request: ReadRequest, stream: WatchStream) -> None:
+        """What is in `chunks`; by default what is stored and what `store` adds."""
+        error = await self._refusal(request)
+        if error is not ErrorCode.NONE and request.linearizable:
+            await stream.send(SharedChunk(ReadChunk(error, self.leader, last=True)))
+            return
+        for chunk in self.chunks or ():
+            await stream.send(SharedChunk(chunk))
+            if chunk.last:
+                return
+        sent = 0 if self.chunks is None else len(self.batches)
+        position = request.from_offset
+        first = ReadChunk(ErrorCode.NONE, self.leader, self.end_offset, next_offset=position)
+        await stream.send(SharedChunk(first))
+        while True:
+            for batch in self.batches[sent:]:
+                sent += 1
+                end = read_header(batch).end_offset
+                if end > position:
+                    chunk = ReadChunk(
+                        ErrorCode.NONE, self.leader, records=bytes(batch), next_offset=end
+                    )
+                    await stream.send(SharedChunk(chunk))
+            self.stored.clear()
+            await self.stored.wait()
 
     async def node_status(self) -> NodeStatus:
         if self.failure is not None:

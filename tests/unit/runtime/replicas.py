@@ -189,6 +189,8 @@ class Replica:
         self.failures: list[BaseException] = []
         self.roles: list[out.RoleChanged] = []
         self.committed: list[int] = []
+        self.on_committed: Callable[[int], None] = lambda _offset: None
+        self.on_leadership: Callable[[Any], None] = lambda _change: None
         directory.mkdir(exist_ok=True)
         if not any(directory.iterdir()):
             write_bootstrap_checkpoint(directory, members or voters(1))
@@ -221,6 +223,7 @@ class Replica:
             on_fatal=self.failures.append,
             on_committed=self._committed,
             on_role=self.roles.append,
+            on_leadership=self._leadership_changed,
         )
         self.snapshotter = Snapshotter(self.driver, policy or SnapshotPolicy(), self.loader)
         network.handlers[address(node_id)] = self.handle
@@ -233,6 +236,10 @@ class Replica:
     def _committed(self, offset: int) -> None:
         self.committed.append(offset)
         self.loader.committed(offset)
+        self.on_committed(offset)
+
+    def _leadership_changed(self, change: Any) -> None:
+        self.on_leadership(change)
 
     async def handle(self, request: Any) -> Response:
         """What the node's server does: for a Fetch the records go with the answer."""

@@ -340,6 +340,10 @@ class Channels:
         return answer
 
     @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
+    @property
     def addresses(self) -> list[str]:
         """The addresses of the open channels."""
         return [link.address for link in self._links.values()]

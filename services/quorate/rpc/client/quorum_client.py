@@ -35,6 +35,7 @@ from quorate.raft.messages import (
 from quorate.raft.types import Endpoint, ReplicaKey, VoterSet
 from quorate.records.batch import Record
 from quorate.rpc.client.appending import BATCHES_IN_FLIGHT_MAX, Appender, Coalescer
+from quorate.rpc.client.following import LogFollower
 from quorate.rpc.client.leader_client import ANSWER_SLACK_MS, LeaderClient
 from quorate.rpc.client.reading import LogReader
 from quorate.rpc.client.routing import Address, now_ms
@@ -42,6 +43,7 @@ from quorate.rpc.errors import (
     AdminError,
     ClientError,
     NoLeaderError,
+    OffsetCompactedError,
     OutcomeUnknownError,
     ReadBrokenError,
     TransportError,
@@ -70,6 +72,7 @@ __all__ = [
     "AdminError",
     "ClientError",
     "NoLeaderError",
+    "OffsetCompactedError",
     "OutcomeUnknownError",
     "QuorumClient",
     "ReadBrokenError",
@@ -99,6 +102,7 @@ class QuorumClient(LeaderClient):
         super().__post_init__()
         self._appender = Appender(self._search, self._channels, self.tracing)
         self._reader = LogReader(self._search, self._channels)
+        self._follower = LogFollower(self._reader, self._route, self._channels)
         self._coalescer = Coalescer(
             lambda records: self._appender.append(records, self.request_timeout_ms)
         )
@@ -313,15 +317,22 @@ class QuorumClient(LeaderClient):
         self,
         from_offset: int = 0,
         *,
-        linearizable: bool = True,
+        follow: bool = False,
+        linearizable: bool | None = None,
         max_records: int | None = None,
         timeout_ms: int | None = None,
     ) -> AsyncIterator[Record]:
         """The committed data records from an offset on, to the end known when the read began.
 
         linearizable: include everything committed before the call; otherwise any node answers from
-        its own view. timeout_ms: for the first records, and between chunks. Raises AdminError,
-        NoLeaderError, UnreachableError, ReadBrokenError.
+        its own view. None: only without `follow`. timeout_ms: for the first records, and between
+        chunks. Raises AdminError, NoLeaderError, UnreachableError, ReadBrokenError.
+
+        follow: continue with the records that commit later, until the caller cancels; each is
+        returned once and in order, also across failures of nodes, whatever node serves the read
+        (the leader if it is linearizable). timeout_ms then limits only the time until a node serves
+        it. Raises OffsetCompactedError if `from_offset` is before the start of every node's log,
+        also later on, if the read falls behind compaction; no snapshot is returned.
 
         If the log starts after `from_offset`, a snapshot comes first: the state of the metadata, as
         records without a key and without an offset, then application records from `from_offset` on.
@@ -333,10 +344,11 @@ class QuorumClient(LeaderClient):
         request = ReadRequest(
             from_offset,
             max_records,
-            linearizable,
+            not follow if linearizable is None else linearizable,
             timeout_ms=timeout_ms or self.request_timeout_ms,
+            follow=follow,
         )
-        return self._reader.read(request)
+        return self._follower.follow(request) if follow else self._reader.read(request)
 
     # --- calls ------------------------------------------------------------------------------------
 

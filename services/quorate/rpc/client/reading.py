@@ -44,7 +44,7 @@ BEYOND_ALL = (1 << 63) - 1
 
 
 @dataclass(slots=True)
-class _OpenRead:
+class OpenRead:
     """A stream whose first chunk has arrived; an `Answer` for the leader search."""
 
     link: Link
@@ -117,10 +117,10 @@ class LogReader:
         self._channels.release(opened.link)
         return opened.first.read_offset
 
-    async def _open(self, request: ReadRequest) -> _OpenRead:
+    async def _open(self, request: ReadRequest) -> OpenRead:
         try:
             opened = await self._search.ask(
-                lambda address, left_ms: self._open_at(address, request, left_ms),
+                lambda address, left_ms: self.open_at(address, request, left_ms),
                 request.timeout_ms,
                 may_repeat=READ.method.is_repeatable,
             )
@@ -133,9 +133,8 @@ class LogReader:
             raise AdminError(opened.error, opened.first.message)
         return opened
 
-    async def _open_at(
-        self, address: Address, request: ReadRequest, timeout_ms: float
-    ) -> _OpenRead:
+    async def open_at(self, address: Address, request: ReadRequest, timeout_ms: float) -> OpenRead:
+        """A read at one node, once its first chunk has arrived. Raises TransportError."""
         link = await self._channels.connect(*address, timeout_ms)
         call: Any = None
         try:
@@ -147,9 +146,9 @@ class LogReader:
                 call.cancel()
             self._channels.release(link)
             raise
-        return _OpenRead(link, call, first)
+        return OpenRead(link, call, first)
 
-    async def _chunks(self, opened: _OpenRead, timeout_ms: float) -> AsyncIterator[ReadChunk]:
+    async def _chunks(self, opened: OpenRead, timeout_ms: float) -> AsyncIterator[ReadChunk]:
         chunk = opened.first
         while True:
             if chunk.error is not ErrorCode.NONE:
@@ -176,6 +175,37 @@ async def _next(link: Link, call: Any, timeout_ms: float) -> ReadChunk:
         raise call_error(link.address, error) from None
     except ViolationError as error:
         raise TransportError(TransportKind.FAILED, link.address, str(error)) from None
+
+
+async def next_chunk(opened: OpenRead, silence_s: float) -> ReadChunk:
+    """The next chunk of a stream that may be idle for less than `silence_s`, without a probe.
+
+    Raises TransportError, also if the stream ends without a last chunk.
+    """
+    link, call = opened.link, opened.call
+    try:
+        async with asyncio.timeout(silence_s):
+            message = await call.read()
+            if message is EOF:
+                raise await link.ended(call)
+        if link.watch is not None:
+            link.watch.received()
+        chunk: ReadChunk = READ.decode_response(message)
+        return chunk
+    except TimeoutError:
+        text = f"nothing was received for {silence_s:.0f} s"
+        raise TransportError(TransportKind.TIMEOUT, link.address, text) from None
+    except grpc.aio.AioRpcError as error:
+        raise call_error(link.address, error) from None
+    except ViolationError as error:
+        raise TransportError(TransportKind.FAILED, link.address, str(error)) from None
+    except asyncio.CancelledError:
+        # gRPC also reports the end of a call that this process has closed this way.
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        text = "the client closed the stream"
+        raise TransportError(TransportKind.BROKEN, link.address, text) from None
 
 
 @dataclass(slots=True)

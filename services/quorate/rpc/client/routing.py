@@ -18,6 +18,7 @@ Source: KIP-853 (CurrentLeader in every response); tenacity for 5.
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Protocol, TypeVar, cast
@@ -72,6 +73,12 @@ class Route:
     def order(self) -> list[Address]:
         """All addresses, the likeliest first; those that did not answer last time come last."""
         known = dict.fromkeys((*self._leader, *self._bootstrap, *self._others))
+        return sorted(known, key=self._lost.__contains__)
+
+    def shuffled(self) -> list[Address]:
+        """All addresses in random order; those that did not answer last time come last."""
+        known = self.order()
+        random.shuffle(known)
         return sorted(known, key=self._lost.__contains__)
 
     def learn(self, leader: CurrentLeader) -> tuple[Address, ...]:

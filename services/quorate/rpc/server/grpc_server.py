@@ -93,7 +93,8 @@ class RpcServer:
     """A server with the services of a node, which share one handler.
 
     `addresses` are those it listens on, with the actual ports in place of 0. `response_memory`: the
-    room that its responses hold. `arrivals`: its account of received messages.
+    room that its responses hold, and `watch_memory` those of reads that follow the log. `arrivals`:
+    its account of received messages.
     """
 
     def __init__(
@@ -108,11 +109,17 @@ class RpcServer:
         self.server = server
         self.addresses = tuple(addresses)
         self.response_memory = ResponseMemory()
+        self.watch_memory = ResponseMemory()
         self.arrivals = Arrivals()
         calls = limits.calls_per_second_max
         request_throttle = RequestThrottle(Throttle(calls) if calls else None)
         self._handler_ref = HandlerRef(
-            handler, authorizer, request_throttle, self.response_memory, self.arrivals
+            handler,
+            authorizer,
+            request_throttle,
+            self.response_memory,
+            self.arrivals,
+            watch_memory=self.watch_memory,
         )
         self._servicer = Servicer(self._handler_ref, limits)
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]

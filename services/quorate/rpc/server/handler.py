@@ -9,6 +9,7 @@ Rules for implementations:
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -32,6 +33,50 @@ from quorate.rpc.wire.values import (
     ReadChunk,
     ReadRequest,
 )
+
+
+class SharedChunk:
+    """A chunk that many streams may send. count: its records from the requested offset on.
+
+    encoded: its bytes, from the first stream that sends it.
+    """
+
+    __slots__ = ("chunk", "count", "encoded")
+
+    def __init__(self, chunk: ReadChunk, count: int = 0) -> None:
+        self.chunk = chunk
+        self.count = count
+        self.encoded: asyncio.Future[bytes] | None = None
+
+
+class WatchStream(Protocol):
+    """The response stream of one read that follows the log.
+
+    peer: gRPC's name of the connection. address: the client's. writing_since_s: the loop's time
+    since when a response waits for the client to take it; None if none does.
+    """
+
+    @property
+    def peer(self) -> str: ...
+    @property
+    def address(self) -> str: ...
+    @property
+    def writing_since_s(self) -> float | None: ...
+
+    async def reserve(self, size: int) -> None:
+        """Wait for the memory of a response of `size` bytes, which `send` releases."""
+        ...
+
+    async def send(self, shared: SharedChunk) -> int:
+        """Send a response once the client has taken the previous one; returns its size, bytes.
+
+        Raises if the client is gone, or may no longer read.
+        """
+        ...
+
+    def abort(self, reason: str) -> None:
+        """End the stream of a client that takes no responses, and free what is pending."""
+        ...
 
 
 @runtime_checkable
@@ -83,6 +128,10 @@ class RaftHandler(NodeHandler, Protocol):
 
         before: awaited before records are read for the next chunk.
         """
+        ...
+
+    async def follow(self, request: ReadRequest, stream: WatchStream) -> None:
+        """Send committed records as they commit, until the stream ends."""
         ...
 
 

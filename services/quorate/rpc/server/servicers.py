@@ -43,7 +43,7 @@ from quorate.raft.messages import FetchRequest, FetchResponse
 from quorate.rpc.client.channels import EOF
 from quorate.rpc.server.append_handler import AppendHandler
 from quorate.rpc.server.arrivals import Arrivals
-from quorate.rpc.server.authorizer import CallAuthorizer, Context, Denial, RequestContext
+from quorate.rpc.server.authorizer import CallAuthorizer, Context, RequestContext
 from quorate.rpc.server.handler import (
     CallHandler,
     CallingHandler,
@@ -57,11 +57,17 @@ from quorate.rpc.server.request_validation import RejectionLog
 from quorate.rpc.server.response_memory import SMALL_BYTES, MemoryReservation, ResponseMemory
 from quorate.rpc.server.server_stream import Running, ServerStream, begun
 from quorate.rpc.server.throttle import RECORDS_BYTES, RequestThrottle
+from quorate.rpc.server.watch_stream import (
+    DeniedError,
+    ResponseStream,
+    StreamEndedError,
+    encode_chunk,
+)
 from quorate.rpc.wire import convert
 from quorate.rpc.wire.codecs import CODECS, Codec
 from quorate.rpc.wire.limits import LONE_FETCH_BYTES_MAX, SNAPSHOT_PIECE_BYTES_MAX, ServerLimits
 from quorate.rpc.wire.methods import RPC_METHODS, RpcMethod
-from quorate.rpc.wire.values import Buffer
+from quorate.rpc.wire.values import Buffer, ReadRequest
 from quorate.v1 import raft_pb2
 
 LOGGER = logging.getLogger(__name__)
@@ -90,10 +96,13 @@ class HandlerRef:
         request_throttle: RequestThrottle,
         response_memory: ResponseMemory | None = None,
         arrivals: Arrivals | None = None,
+        *,
+        watch_memory: ResponseMemory | None = None,
     ) -> None:
         self.authorizer = authorizer
         self.request_throttle = request_throttle
         self.response_memory = ResponseMemory() if response_memory is None else response_memory
+        self.watch_memory = ResponseMemory() if watch_memory is None else watch_memory
         self.arrivals = Arrivals() if arrivals is None else arrivals
         self.use(handler)
 
@@ -147,28 +156,20 @@ def failure(method: RpcMethod, context: Context, error: Exception) -> tuple[Erro
     return REJECTIONS.failure(method.name, context.peer(), error)
 
 
-class _RefusedError(Exception):
-    """The authorizer rejects the call."""
-
-    def __init__(self, refusal: Denial) -> None:
-        super().__init__(refusal.message)
-        self.refusal = refusal
-
-
 async def _admitted(codec: Codec, data: bytes, request_context: RequestContext | None) -> Any:
     """The decoded request, authorized and within its limits (steps 3 and 4).
 
-    Raises _RefusedError, ViolationError, DecodeError.
+    Raises DeniedError, ViolationError, DecodeError.
     """
     name = codec.method.name
     if request_context is not None and (refused := request_context.refusal(name)) is not None:
-        raise _RefusedError(refused)
+        raise DeniedError(refused)
     request = await read_request(codec.method, data, codec.decode_request)
     if (
         request_context is not None
         and (refused := request_context.refusal(name, request)) is not None
     ):
-        raise _RefusedError(refused)
+        raise DeniedError(refused)
     return request
 
 
@@ -194,7 +195,7 @@ def _refused(codec: Codec, context: Context, error: Exception) -> Any:
     assert codec.refuse is not None
     if isinstance(error, DecodeError):
         raise error
-    if isinstance(error, _RefusedError):
+    if isinstance(error, DeniedError):
         return codec.refuse(*error.refusal)
     return codec.refuse(*failure(codec.method, context, error))
 
@@ -397,15 +398,28 @@ class Servicer:
         request_context = self._handler_ref.request_context(context)
         try:
             request = await _admitted(codec, data, request_context)
+            if request.follow:
+                await self._follow(request, context, request_context)
+                return
             with self._handler_ref.response_memory.hold(context.peer()) as held:
                 async for chunk in self._handler_ref.raft.read(request, held.reserve):
                     await held.settle(len(chunk.records))
-                    rest = codec.encode_response(replace(chunk, records=b""))
-                    yield await encode_with_records(rest, "records", (chunk.records,))
+                    yield await encode_chunk(chunk)
             return
         except Exception as error:
             final = _refused(codec, context, error)
         yield codec.encode_response(final)
+
+    async def _follow(
+        self, request: ReadRequest, context: Context, request_context: RequestContext | None
+    ) -> None:
+        stream = ResponseStream(context, request_context, self._handler_ref.watch_memory)
+        try:
+            await self._handler_ref.raft.follow(request, stream)
+        except StreamEndedError as error:
+            LOGGER.debug("%s has gone: %s", stream.peer, error.__cause__)
+        finally:
+            stream.close()
 
 
 def _releases(held: MemoryReservation) -> Any:

@@ -1,0 +1,130 @@
+"""Mutants of `quorate.runtime.watchers`."""
+
+from __future__ import annotations
+
+from tests.mutation.catalogue import maker
+
+m = maker("tests/unit/runtime", "test_runtime_")
+
+WATCHERS = (
+    m(
+        "rt_watch_uncommitted",
+        "watchers get committed records only",
+        "watchers",
+        "return min(self._driver.node.high_watermark, self._driver.log.end_offset)",
+        "return self._driver.log.end_offset",
+        "watchers records_that_are_not_committed_are_not_sent",
+    ),
+    m(
+        "rt_watch_no_wake",
+        "an advance of the high watermark wakes the watchers",
+        "watchers",
+        "        if self._tail:\n            self._wake.set()",
+        "        if False:\n            self._wake.set()",
+        "watchers watchers_at_one_position_share_each_response",
+    ),
+    m(
+        "rt_watch_own_chunks",
+        "watchers at one position share a chunk",
+        "watchers",
+        "chunk = self._memo.get(key)",
+        "chunk = None",
+        "watchers watchers_at_one_position_share_each_response",
+    ),
+    m(
+        "rt_watch_no_slices",
+        "other work runs between slices of a round",
+        "watchers",
+        "if served % SLICE == 0:",
+        "if False:",
+        "watchers commits_are_not_delayed_by_one_round_of_many_watchers",
+    ),
+    m(
+        "rt_watch_history_first",
+        "who reads history gets every fourth turn",
+        "watchers",
+        "(not self._ready or self._turns % HISTORY_TURNS == 0)",
+        "True",
+        "watchers who_reads_history_gets_every_fourth_turn",
+    ),
+    m(
+        "rt_watch_compacted_from_the_start",
+        "a position before the log start is an error",
+        "watchers",
+        "chunk = (self._gone if is_gone else self._empty)(watcher.position)",
+        "chunk = self._empty(watcher.position)",
+        "watchers an_offset_that_was_compacted_away_is_an_error",
+    ),
+    m(
+        "rt_watch_no_limit_in_total",
+        "the watchers are limited in total",
+        "watchers",
+        '(len(self._watchers), limits.total, "this node"),',
+        '(0, limits.total, "this node"),',
+        "watchers watchers_are_limited",
+    ),
+    m(
+        "rt_watch_no_limit_per_address",
+        "the watchers of an address are limited",
+        "watchers",
+        '(self._of_address[stream.address], limits.per_address, "this address"),',
+        '(0, limits.per_address, "this address"),',
+        "watchers watchers_are_limited",
+    ),
+    m(
+        "rt_watch_no_limit_per_connection",
+        "the watchers of a connection are limited",
+        "watchers",
+        '(self._of_connection[stream.peer], limits.per_connection, "this connection"),',
+        '(0, limits.per_connection, "this connection"),',
+        "watchers watchers_are_limited",
+    ),
+    m(
+        "rt_watch_places_are_not_given_back",
+        "a watcher that ends frees its place",
+        "watchers",
+        "            _release(self._of_address, stream.address)\n",
+        "",
+        "watchers watchers_are_limited",
+    ),
+    m(
+        "rt_watch_stalled_for_ever",
+        "a stalled watcher is ended",
+        "watchers",
+        "now_s - since_s > self._stalled_s:",
+        "False:",
+        "watchers a_watcher_that_takes_nothing_is_ended",
+    ),
+    m(
+        "rt_watch_no_keepalive",
+        "an idle watcher gets empty responses",
+        "watchers",
+        "elif watcher.is_ending or now_s - watcher.sent_at_s >= self._keepalive_s:",
+        "elif watcher.is_ending:",
+        "watchers an_idle_watcher_gets_empty_responses",
+    ),
+    m(
+        "rt_watch_detached_for_ever",
+        "a node without a leader sends its watchers away",
+        "watchers",
+        "            if not is_serving:\n",
+        "            if False:\n",
+        "watchers a_node_without_a_leader_sends_its_watchers_away",
+    ),
+    m(
+        "rt_watch_former_leader",
+        "linearizable streams end with leadership",
+        "watchers",
+        "                if watcher.is_linearizable:\n",
+        "                if False:\n",
+        "watchers followers_serve_and_a_change_of_leader_ends_linearizable_reads",
+    ),
+    m(
+        "rt_watch_stop_is_silent",
+        "a node that stops sends its watchers away",
+        "watchers",
+        "        self._is_closed = True\n        self._serve_all()",
+        "        self._serve_all()",
+        "watchers a_node_that_stops_sends_its_watchers_away",
+    ),
+)

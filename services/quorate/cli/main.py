@@ -72,6 +72,9 @@ COMMANDS: dict[str, Lazy] = {
     "dump-log": Lazy(
         "quorate.cli.dump_log", "dump_log", "Print the contents of log segments and checkpoints."
     ),
+    "read": Lazy(
+        "quorate.cli.read", "read", "Print the records of a running quorum; follow its log."
+    ),
     "recover": Lazy(
         "quorate.cli.recover",
         "app",

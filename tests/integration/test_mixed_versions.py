@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from quorate.rpc.client.quorum_client import OutcomeUnknownError, QuorumClient
 
 from tests.earlier import EarlierNode, unpack
 from tests.integration.support import PARTITION, Quorum, assert_clean, succeed, until
@@ -108,6 +110,42 @@ def in_snapshot(node: EarlierNode, appended: Appended) -> int:
     checkpoints = (node.data / PARTITION).glob("*.checkpoint")
     end = max(int(path.name.split("-")[0]) for path in checkpoints)
     return sum(offset < end for offset, _ in appended)
+
+
+async def follow_an_upgrade(quorum: Mixed) -> None:
+    """One read that follows the log for each node, which it begins at, while they are upgraded."""
+    got: dict[int, Appended] = {1: [], 2: [], 3: []}
+
+    async def follow(first: int) -> None:
+        async with QuorumClient(
+            [quorum.nodes[first].address, *quorum.addresses.split(",")]
+        ) as client:
+            async for record in client.read(follow=True):
+                if record.key is not None:
+                    got[first].append((record.offset or 0, bytes(record.value or b"")))
+
+    tasks = [asyncio.create_task(follow(first)) for first in got]
+    await append(quorum.addresses, 10, [])
+    for node_id in (2, 3):
+        await asyncio.to_thread(quorum.change_version, node_id, None)
+        await asyncio.to_thread(quorum.until_voters, 1, 2, 3)
+        with suppress(OutcomeUnknownError):  # the leader may change: what is in the log counts
+            await append(quorum.addresses, 10, [])
+    wanted = await read(quorum.nodes[1].address, linearizable=True)
+    assert len(wanted) >= 10
+    enough = len(wanted)
+    await asyncio.to_thread(
+        until, "all have all", lambda: all(len(each) >= enough for each in got.values())
+    )
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert all(each == wanted for each in got.values())
+
+
+def test_the_log_is_followed_while_nodes_are_upgraded(quorum: Mixed) -> None:
+    form(quorum)
+    asyncio.run(follow_an_upgrade(quorum))
 
 
 @pytest.mark.timeout(240)

@@ -526,6 +526,30 @@ async def slow_readers(aim: Aim, ended: Ended) -> None:
     await together(*(again(ended, lambda n=n: one(n), PAUSE_S) for n in range(1_000, 1_800, 100)))  # type: ignore[misc]
 
 
+@attack("watchers", "20 connections follow the log 200 times each and take nothing", seconds=5)
+async def watchers(aim: Aim, ended: Ended) -> None:
+    request = quorum_pb2.ReadRequest(linearizable=False, follow=True).SerializeToString()
+    headers = http2.call_headers("/quorate.v1.Quorum/Read")
+
+    async def one() -> str:
+        made = await http2.Connection.open(aim)
+        try:
+            for number in range(200):
+                stream = 2 * number + 1
+                await made.send(
+                    http2.frame(http2.HEADERS, http2.END_HEADERS, stream, headers)
+                    + http2.data_frames(stream, http2.message(request), ends=True)
+                )
+                ended["asked"] += 1
+                await asyncio.sleep(0.001)
+            await made.closed()
+            return "closed"
+        finally:
+            await made.close()
+
+    await together(*(again(ended, one, PAUSE_S) for _ in range(20)))
+
+
 # --- the listener for Kafka's brokers -------------------------------------------------------------
 
 

@@ -277,7 +277,7 @@ def _server(
     return NodeServer(config, listeners, tls, authorizer, server_limits(config))
 
 
-def _notify(node: Node, metadata: MetadataService, watchers: WatchHub) -> None:
+def _notify(node: MetadataReplica, metadata: MetadataService, watchers: WatchHub) -> None:
     """Let the node notify the metadata service and the watchers of its changes."""
 
     def on_leadership(change: out.LeadershipAcquired | out.LeadershipLost) -> None:

@@ -11,6 +11,7 @@ import inspect
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -265,16 +266,28 @@ class Client:
         self,
         from_offset: int = 0,
         *,
-        linearizable: bool = True,
+        follow: bool = False,
+        linearizable: bool | None = None,
         max_records: int | None = None,
         timeout_ms: int | None = None,
     ) -> Iterator[Record]:
-        """See `quorate.Client.read`."""
+        """See `quorate.Client.read`. With `follow`, close the iterator to end the read."""
         records = self._client.read(
-            from_offset, linearizable=linearizable, max_records=max_records, timeout_ms=timeout_ms
+            from_offset,
+            follow=follow,
+            linearizable=linearizable,
+            max_records=max_records,
+            timeout_ms=timeout_ms,
         )
-        while found := self._thread.call(_some(records)):
-            yield from found
+        # A read that follows the log must not wait for further records.
+        at_once = 1 if follow else RECORDS_MAX
+        try:
+            while found := self._thread.call(_some(records, at_once)):
+                yield from found
+        finally:
+            # MisuseError: the client is closed. RuntimeError: an interrupt is ending the read.
+            with suppress(MisuseError, RuntimeError):
+                self._thread.call(records.aclose())
 
     def read_index(self, *, timeout_ms: int | None = None) -> int:
         """See `quorate.Client.read_index`."""
@@ -305,11 +318,11 @@ RECORDS_MAX = 500
 """The most records that a read passes from thread to thread at once."""
 
 
-async def _some(records: AsyncIterator[Record]) -> list[Record]:
-    """The next records, none at the end."""
+async def _some(records: AsyncIterator[Record], most: int) -> list[Record]:
+    """The next records, at most so many; none at the end."""
     found: list[Record] = []
     async for record in records:
         found.append(record)
-        if len(found) >= RECORDS_MAX:
+        if len(found) >= most:
             break
     return found

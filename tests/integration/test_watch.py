@@ -13,6 +13,7 @@ from pathlib import Path
 
 import grpc.aio
 import pytest
+import quorate
 from quorate.rpc.client.quorum_client import (
     ClientError,
     OffsetCompactedError,
@@ -29,8 +30,10 @@ from tests.integration.support import (
     Quorum,
     assert_error,
     free_ports,
-    quorate,
     succeed,
+)
+from tests.integration.support import (
+    quorate as run_command,
 )
 from tests.integration.test_snapshot_offsets import SMALL
 
@@ -168,6 +171,18 @@ def test_500_watchers_of_one_controller_get_each_batch(lone_node: Node) -> None:
     asyncio.run(follow_in_many(lone_node.address, 500, 10))
 
 
+def test_a_program_without_asyncio_follows_the_log(lone_node: Node) -> None:
+    with quorate.sync.Client([lone_node.address]) as client:
+        begin = client.append_value(b"one")
+        records = client.read(begin, follow=True)
+        assert next(records).value == b"one"
+        client.append_value(b"two")
+        assert next(records).value == b"two"
+        records.close()  # type: ignore[attr-defined]
+        client.append_value(b"three")
+        assert len(list(client.read(begin, follow=True, max_records=3))) == 3
+
+
 def resident_mib(pid: int) -> float:
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
@@ -253,7 +268,7 @@ def test_an_offset_that_was_compacted_away_names_the_snapshot(tmp_path: Path) ->
                 assert (await asyncio.wait_for(later, WAIT_S)).value == b"later"
 
         asyncio.run(follow())
-        told = quorate("read", "--bootstrap-controller", node.address, "--follow")
+        told = run_command("read", "--bootstrap-controller", node.address, "--follow")
         assert_error(told, "offset 0 was compacted away", "snapshot", "without --follow")
     finally:
         quorum.kill()

@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
@@ -101,7 +101,7 @@ class LogFollower:
         self._route = route
         self._channels = channels
 
-    async def follow(self, request: ReadRequest) -> AsyncIterator[Record]:
+    async def follow(self, request: ReadRequest) -> AsyncGenerator[Record]:
         """The records in order, each once, as they commit, until `max_records` or cancellation."""
         position, left = request.from_offset, request.max_records
         backoff = _Backoff()

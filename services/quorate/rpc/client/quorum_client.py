@@ -20,7 +20,7 @@ Source: KIP-853, "Admin client"; KIP-836 and KIP-584 for the descriptions.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -321,7 +321,7 @@ class QuorumClient(LeaderClient):
         linearizable: bool | None = None,
         max_records: int | None = None,
         timeout_ms: int | None = None,
-    ) -> AsyncIterator[Record]:
+    ) -> AsyncGenerator[Record]:
         """The committed data records from an offset on, to the end known when the read began.
 
         linearizable: include everything committed before the call; otherwise any node answers from

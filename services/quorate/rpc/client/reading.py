@@ -14,7 +14,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -67,7 +67,7 @@ class LogReader:
         self._search = search
         self._channels = channels
 
-    async def read(self, request: ReadRequest) -> AsyncIterator[Record]:
+    async def read(self, request: ReadRequest) -> AsyncGenerator[Record]:
         """The records in order, those of a snapshot first if the log starts after `from_offset`."""
         position = request.from_offset
         left = request.max_records

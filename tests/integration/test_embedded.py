@@ -247,6 +247,25 @@ async def test_a_start_can_be_given_up(tmp_path: Path) -> None:
         await node.append([(b"a", b"1")])
 
 
+async def test_an_exit_that_is_cancelled_stops_the_node(tmp_path: Path) -> None:
+    """Whatever the exit awaits when it is cancelled, the directory is free afterwards."""
+    (port,) = free_ports(1)
+    alone = settings(tmp_path, 1, [port])
+    quorate.format_storage(alone, CLUSTER, standalone=True)
+    for awaits in range(1, 6):
+        node = quorate.Node(alone, KeyValues())
+        await node.__aenter__()
+        await node.append([(b"a", b"1")])
+        leaving = asyncio.create_task(node.__aexit__(None, None, None))
+        for _ in range(awaits):
+            await asyncio.sleep(0)
+        leaving.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await leaving
+        async with asyncio.timeout(5):
+            await node.stopped()
+
+
 async def test_an_error_of_the_program_hides_no_other_and_is_not_hidden(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

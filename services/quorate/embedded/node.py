@@ -84,12 +84,12 @@ class Node:
             if self._task.done():
                 self._task.result()
                 raise NodeError("the node stopped before it served")
+            self._client = self._connect()
         except BaseException:
             await self._stop()
             raise
         finally:
             entered.cancel()
-        self._client = self._connect()
         return self
 
     async def __aexit__(
@@ -99,8 +99,10 @@ class Node:
         traceback: TracebackType | None,
     ) -> None:
         assert self._task is not None, "it was entered"
-        await self.client.close()
-        await self._stop()
+        try:
+            await self.client.close()
+        finally:
+            await self._stop()  # also if the program cancels the close
         failure = None if self._task.cancelled() else self._task.exception()
         if error is None and failure is not None:
             raise failure

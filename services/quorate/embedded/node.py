@@ -18,7 +18,7 @@ from quorate.controller.main import Controller
 from quorate.controller.migration.main import check_extra
 from quorate.controller.migration.runner import MigrationRunner
 from quorate.embedded.runner import StateMachineRunner
-from quorate.embedded.state_machine import StateMachine
+from quorate.embedded.state_machine import StateMachine, check_machine
 from quorate.embedded.storage import Config, read_config
 from quorate.process.extension import NodeComponents
 from quorate.process.run import ENDINGS
@@ -46,9 +46,10 @@ class Node:
     with an authorizer, its principal must be a super user, or needs ALTER, DESCRIBE and
     CLUSTER_ACTION on the cluster.
 
-    Entering returns once the node listens, and raises NodeError if it cannot start; ConfigError is
-    raised at once. If the node fails later, `stopped` and the end of the block raise NodeError, and
-    so does every later call. A node can be entered once.
+    Entering returns once the node listens, and raises NodeError if it cannot start. ConfigError is
+    raised at once, as is MisuseError for something that is no state machine. If the node fails
+    later, `stopped` and the end of the block raise NodeError, and so does every later call. A node
+    can be entered once.
 
     Example:
         async with quorate.Node(settings, KeyValues()) as node:
@@ -61,6 +62,7 @@ class Node:
     ) -> None:
         self._config = read_config(config)
         check_extra(self._config)
+        check_machine(state_machine)
         self._machine = state_machine
         self._timeout_ms = request_timeout_ms
         self._shutdown = Shutdown()

@@ -22,11 +22,17 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
 from quorate.controller.config import ControllerConfig
-from quorate.embedded.state_machine import StateMachine, StateMachineError, StateSnapshot
+from quorate.embedded.state_machine import (
+    StateMachine,
+    StateMachineError,
+    StateSnapshot,
+    check_result,
+)
 from quorate.log.errors import LogError, SnapshotNotFoundError
 from quorate.process.extension import NodeComponents
 from quorate.process.shutdown import NodeError
 from quorate.raft import outputs as out
+from quorate.raft.errors import MisuseError
 from quorate.records.batch import BatchHeader, Record, iter_batches, iter_records
 from quorate.records.errors import RecordsError
 from quorate.runtime.tasks import supervise
@@ -70,7 +76,12 @@ class StateMachineRunner:
         return self._offset
 
     async def reached(self, offset: int) -> None:
-        """Wait until everything before `offset` is applied. NodeError if the node stops before."""
+        """Wait until everything before `offset` is applied. NodeError if the node stops before.
+
+        MisuseError if a method of the state machine calls this.
+        """
+        if self._task is not None and asyncio.current_task() is self._task:
+            raise MisuseError("a method of the state machine would wait for itself")
         if self._offset >= offset:
             return
         if self._failure is not None:
@@ -176,8 +187,10 @@ class StateMachineRunner:
         except SnapshotNotFoundError:
             return  # a later one replaced it; `_catch_up` tries again if it needs one
 
+        method: Callable[[StateSnapshot], object] = self._machine.restore
+
         def restore(snapshot: StateSnapshot) -> Awaitable[None]:
-            return asyncio.to_thread(self._machine.restore, snapshot)
+            return asyncio.to_thread(lambda: check_result(method(snapshot)))
 
         await self._call(f"it restored snapshot {found}", restore, snapshot)
         LOGGER.info("the state machine restored snapshot %s", found)

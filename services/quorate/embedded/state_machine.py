@@ -9,11 +9,13 @@ Source: Kafka's RaftClient.Listener; KIP-595, KIP-630.
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Iterator, Sequence
 
 from quorate.log.metadata_log import MetadataLog
 from quorate.process.shutdown import NodeError
+from quorate.raft.errors import MisuseError
 from quorate.raft.types import OffsetAndEpoch
 from quorate.records.batch import Record, read_header, snapshot_records
 
@@ -45,9 +47,13 @@ class StateSnapshot:
         """Open the snapshot. Raises SnapshotNotFoundError."""
         self.offset, self.epoch = snapshot.offset, snapshot.epoch
         self._batches = log.iter_snapshot_batches(snapshot)
+        self._is_read = False
 
     def __iter__(self) -> Iterator[Sequence[Record]]:
-        """Each batch, in order, once. Raises LogError if the snapshot is damaged."""
+        """Each batch, in order, once. Raises LogError if the snapshot is damaged; MisuseError."""
+        if self._is_read:
+            raise MisuseError("a snapshot can be read once: keep what it holds")
+        self._is_read = True
         for batch in self._batches:
             assert isinstance(batch.data, bytes | memoryview), type(batch.data)
             data = memoryview(batch.data)
@@ -64,7 +70,9 @@ class StateMachine(ABC):
     The node calls one method at a time. `restore` runs in a worker thread, all others on the event
     loop of the node: they must return within milliseconds, or be coroutine functions, which the
     node awaits. An event loop that is blocked for longer than the fetch timeout costs a leader its
-    leadership. With `quorate.sync`, all methods run in one thread of their own and may block.
+    leadership. With `quorate.sync`, all methods run in one thread of their own and may block. They
+    may await `Node.append`, but not `Node.read_index` and `Node.applied`, which wait for them:
+    MisuseError.
 
     An exception stops the node (`StateMachineError`): the state of this node may differ from that
     of the others. For the same reason the methods must be deterministic: the state depends on the
@@ -105,3 +113,19 @@ class StateMachine(ABC):
         It comes before `leadership_acquired` of another epoch, and before records of one.
         """
         return None
+
+
+def check_machine(machine: StateMachine) -> None:
+    """Raise MisuseError if a node would not run `machine` as a state machine."""
+    if not isinstance(machine, StateMachine):
+        raise MisuseError(f"{machine!r} is no StateMachine: pass an instance of a subclass")
+    if inspect.iscoroutinefunction(machine.restore):
+        raise MisuseError("restore is a coroutine function, but it runs in a worker thread")
+
+
+def check_result(result: object) -> None:
+    """Raise MisuseError if a method that nothing awaits has returned a coroutine."""
+    if inspect.isawaitable(result):
+        if inspect.iscoroutine(result):
+            result.close()
+        raise MisuseError("it returned a coroutine, which nothing awaits")

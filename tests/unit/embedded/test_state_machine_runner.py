@@ -11,9 +11,14 @@ from typing import Any, cast
 
 import pytest
 from quorate.embedded.runner import StateMachineRunner
-from quorate.embedded.state_machine import StateMachine, StateMachineError, StateSnapshot
+from quorate.embedded.state_machine import (
+    StateMachine,
+    StateMachineError,
+    StateSnapshot,
+    check_machine,
+)
 from quorate.process.shutdown import NodeError
-from quorate.raft.errors import ErrorCode
+from quorate.raft.errors import ErrorCode, MisuseError
 from quorate.raft.outputs import LeadershipAcquired, LeadershipLost
 from quorate.records.batch import Record, build_data_batch
 
@@ -30,6 +35,8 @@ class Components:
 
 class Machine(StateMachine):
     """Notes what it gets, in order. `hold` keeps it within the next call until it is set."""
+
+    runner: StateMachineRunner
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, Any]] = []
@@ -235,6 +242,65 @@ async def test_a_machine_that_raises_stops_the_node_and_gets_nothing_more(tmp_pa
             await runner.reached(bad + 2)
     assert machine.values == []
     assert ("lost", replica.node.epoch) not in machine.seen, "its state is unknown"
+
+
+async def test_a_snapshot_cannot_be_read_twice(tmp_path: Path) -> None:
+    class Twice(Machine):
+        def restore(self, snapshot: StateSnapshot) -> None:
+            assert sum(len(batch) for batch in snapshot) == 1
+            super().restore(snapshot)
+
+    async with running(tmp_path, Machine()) as (replica, _runner):
+        await commit(replica, b"a")
+        assert await replica.snapshotter.write() is not None
+    async with running(tmp_path, Twice()) as (replica, _runner):
+        await until("the node fails", lambda: replica.failures)
+        assert "MisuseError: a snapshot can be read once" in str(replica.failures[0])
+
+
+async def test_restore_must_not_return_a_coroutine(tmp_path: Path) -> None:
+    class Deferring(Machine):
+        def restore(self, snapshot: StateSnapshot) -> None:
+            return self._restored(snapshot)  # type: ignore[return-value]
+
+        async def _restored(self, snapshot: StateSnapshot) -> None:
+            raise AssertionError
+
+    async with running(tmp_path, Machine()) as (replica, _runner):
+        await commit(replica, b"a")
+        assert await replica.snapshotter.write() is not None
+    async with running(tmp_path, Deferring()) as (replica, _runner):
+        await until("the node fails", lambda: replica.failures)
+        assert "MisuseError: it returned a coroutine" in str(replica.failures[0])
+
+
+async def test_a_method_must_not_wait_for_itself(tmp_path: Path) -> None:
+    class Waiting(Machine):
+        async def apply(self, batch: Sequence[Record]) -> None:
+            assert batch[-1].offset is not None
+            await self.runner.reached(batch[-1].offset + 1)
+
+    machine = Waiting()
+    async with running(tmp_path, machine) as (replica, runner):
+        machine.runner = runner
+        await commit(replica, b"a")
+        await until("the node fails", lambda: replica.failures)
+        assert "a method of the state machine would wait for itself" in str(replica.failures[0])
+
+
+@pytest.mark.parametrize("wrong", [object(), Machine])
+def test_something_else_is_no_state_machine(wrong: Any) -> None:
+    with pytest.raises(MisuseError, match="is no StateMachine: pass an instance"):
+        check_machine(wrong)
+
+
+def test_restore_must_not_be_a_coroutine_function() -> None:
+    class Asynchronous(Machine):
+        async def restore(self, snapshot: StateSnapshot) -> None:  # type: ignore[override]
+            raise AssertionError
+
+    with pytest.raises(MisuseError, match="restore is a coroutine function"):
+        check_machine(Asynchronous())
 
 
 async def test_other_tasks_run_while_much_is_applied(tmp_path: Path) -> None:

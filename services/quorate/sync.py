@@ -7,9 +7,11 @@ they are done, and can be called from any thread.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import inspect
+import os
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from types import TracebackType
@@ -18,7 +20,12 @@ from typing import Any, Self, TypeVar
 import uvloop
 
 from quorate.embedded.node import Node as AsyncNode
-from quorate.embedded.state_machine import StateMachine, StateSnapshot
+from quorate.embedded.state_machine import (
+    StateMachine,
+    StateSnapshot,
+    check_machine,
+    check_result,
+)
 from quorate.embedded.storage import Config
 from quorate.raft.errors import MisuseError
 from quorate.raft.messages import CurrentLeader
@@ -38,6 +45,9 @@ class _LoopThread:
 
     def __init__(self, owner: str) -> None:
         self._owner = owner
+        self._process = os.getpid()
+        self._guard = threading.Lock()
+        self._is_closing = False
         self._loop = uvloop.new_event_loop()
         self._is_over = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name=f"quorate-{owner}", daemon=True)
@@ -49,27 +59,54 @@ class _LoopThread:
             runner.run(self._is_over.wait())
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the loop and return its result. An interrupt cancels it."""
-        if self._loop.is_closed():
+        """Run a coroutine on the loop and return its result. An interrupt cancels it.
+
+        MisuseError if the loop is closed, also meanwhile, or belongs to another process.
+        """
+        try:
+            self.check_process()
+            with self._guard:
+                # Work that arrived after the loop has cancelled its tasks would never end.
+                if self._is_closing or self._loop.is_closed():
+                    raise self._closed()
+                future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        except MisuseError:
             work.close()
-            raise MisuseError(f"the {self._owner} is closed")
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+            raise
         try:
             return future.result()
+        except concurrent.futures.CancelledError:
+            raise self._closed() from None
         finally:
             future.cancel()
 
+    def _closed(self) -> MisuseError:
+        return MisuseError(f"the {self._owner} is closed")
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether its thread has ended, or is about to."""
+        return self._is_closing
+
+    def check_process(self) -> None:
+        """Raise MisuseError in a forked child: no thread of its parent runs there."""
+        if os.getpid() != self._process:
+            raise MisuseError(f"the {self._owner} is one of another process: make another one here")
+
     def close(self) -> None:
         """Stop the loop and wait for its thread. Closing twice does nothing."""
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._is_over.set)
-            self._thread.join()
+        with self._guard:
+            self._is_closing = True
+            if not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(self._is_over.set)
+        self._thread.join()
 
 
 class _InThread(StateMachine):
     """A state machine whose methods are called in a thread of its own, one at a time."""
 
     def __init__(self, machine: StateMachine) -> None:
+        check_machine(machine)
         for name in ("apply", "leadership_acquired", "leadership_lost"):
             if inspect.iscoroutinefunction(getattr(machine, name)):
                 raise MisuseError(f"{name} is a coroutine function: use it with quorate.Node")
@@ -81,6 +118,10 @@ class _InThread(StateMachine):
     def is_calling(self) -> bool:
         """Whether the caller is a method of the state machine."""
         return self._running == threading.get_ident()
+
+    @staticmethod
+    def waits_for_itself() -> MisuseError:
+        return MisuseError("a method of the state machine would wait for itself")
 
     def close(self) -> None:
         """End the thread once it has returned."""
@@ -98,21 +139,27 @@ class _InThread(StateMachine):
     async def leadership_lost(self, epoch: int) -> None:
         await self._call(self._machine.leadership_lost, epoch)
 
-    async def _call(self, method: Callable[[T], Awaitable[None] | None], argument: T) -> None:
+    async def _call(self, method: Callable[[T], object], argument: T) -> None:
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._executor, self._noted, method, argument)
 
-    def _noted(self, method: Callable[[T], Awaitable[None] | None], argument: T) -> None:
+    def _noted(self, method: Callable[[T], object], argument: T) -> None:
         self._running = threading.get_ident()
-        method(argument)
+        try:
+            check_result(method(argument))
+        except (SystemExit, KeyboardInterrupt) as error:
+            # On the loop these would end its thread, and nothing would stop the node.
+            raise RuntimeError(f"{type(error).__name__}: {error}") from error
+        finally:
+            self._running = None
 
 
 class Node:
     """The node of quorate.Node without asyncio: runs within `with`, or from `start` to `stop`.
 
     The methods of the state machine run in one thread of their own, one at a time, and may block. A
-    program that reads the state in another thread needs a lock. They may call `append`, but
-    not `read_index` and `applied`, which wait for them: MisuseError.
+    program that reads the state in another thread needs a lock. They may call `append`, but not
+    `read_index`, `applied`, `stopped` and `stop`, which wait for them: MisuseError.
 
     Example:
         with quorate.sync.Node(settings, KeyValues()) as node:
@@ -152,7 +199,10 @@ class Node:
             raise
 
     def stop(self) -> None:
-        """Stop the node. Raises NodeError if it has failed."""
+        """Stop the node. Raises NodeError if it has failed. Stopping twice does nothing.
+
+        MisuseError in a method of the state machine, for which this would wait.
+        """
         self._leave(None, None, None)
 
     def _leave(
@@ -162,6 +212,11 @@ class Node:
         traceback: TracebackType | None,
     ) -> None:
         thread = self._running
+        thread.check_process()
+        if self._machine.is_calling:
+            raise self._machine.waits_for_itself()
+        if thread.is_closed:
+            return
         try:
             self._call_outside(self._node.__aexit__(kind, error, traceback))
         finally:
@@ -178,7 +233,7 @@ class Node:
         """Run what waits for the state machine, so that the state machine must not call it."""
         if self._machine.is_calling:
             work.close()
-            raise MisuseError("a method of the state machine would wait for itself")
+            raise self._machine.waits_for_itself()
         return self._running.call(work)
 
     def append(
@@ -201,7 +256,7 @@ class Node:
 
     def stopped(self) -> None:
         """Wait until the node stops. Raises NodeError if it fails."""
-        self._running.call(self._node.stopped())
+        self._call_outside(self._node.stopped())
 
     @property
     def leader(self) -> CurrentLeader:
@@ -246,7 +301,13 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Close all connections. Appends in flight end with OutcomeUnknownError."""
+        """Close all connections. Appends in flight end with OutcomeUnknownError.
+
+        Other calls in flight end with MisuseError. Closing twice does nothing.
+        """
+        self._thread.check_process()
+        if self._thread.is_closed:
+            return
         try:
             self._thread.call(self._client.close())
         finally:

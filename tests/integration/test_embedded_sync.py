@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -124,6 +126,114 @@ def test_coroutine_functions_are_refused(alone: Settings) -> None:
 
     with pytest.raises(quorate.MisuseError, match="apply is a coroutine function"):
         quorate.sync.Node(alone, Asynchronous())
+
+
+def test_results_that_nothing_awaits_are_refused(alone: Settings) -> None:
+    class Deferring(KeyValues):
+        def apply(self, batch: Sequence[quorate.Record]) -> None:
+            return self._apply(batch)  # type: ignore[return-value]
+
+        async def _apply(self, batch: Sequence[quorate.Record]) -> None:
+            raise AssertionError
+
+    node = quorate.sync.Node(alone, Deferring())
+    node.start()
+    node.append([(b"a", b"1")])
+    with pytest.raises(quorate.StateMachineError, match="it returned a coroutine"):
+        node.stopped()
+    with pytest.raises(quorate.StateMachineError):
+        node.stop()
+
+
+def test_a_state_machine_that_exits_stops_the_node(alone: Settings) -> None:
+    class Exiting(KeyValues):
+        def apply(self, batch: Sequence[quorate.Record]) -> None:
+            sys.exit(3)
+
+    node = quorate.sync.Node(alone, Exiting())
+    node.start()
+    appended = node.append([(b"a", b"1")])
+    with pytest.raises(quorate.StateMachineError, match="SystemExit: 3"):
+        node.applied(appended.base_offset)
+    with pytest.raises(quorate.StateMachineError):
+        node.stop()
+
+
+def test_a_state_machine_cannot_stop_its_node(alone: Settings) -> None:
+    class Stopping(KeyValues):
+        refused = ""
+
+        def apply(self, batch: Sequence[quorate.Record]) -> None:
+            try:
+                node.stop()
+            except quorate.MisuseError as error:
+                self.refused = str(error)
+            super().apply(batch)
+
+    machine = Stopping()
+    node = quorate.sync.Node(alone, machine)
+    with node:
+        node.applied(node.append([(b"a", b"1")]).base_offset)
+        assert machine.refused == "a method of the state machine would wait for itself"
+        assert node.leader.id == 1
+
+
+def test_a_close_ends_the_calls_of_other_threads(alone: Settings) -> None:
+    """Each of them ends with an error of the library, and a second close does nothing."""
+    ended: list[Exception] = []
+
+    def repeat(call: Callable[[], object]) -> None:
+        try:
+            while True:
+                call()
+        except (quorate.ClientError, quorate.MisuseError, quorate.NodeError) as error:
+            ended.append(error)
+
+    with quorate.sync.Node(alone, KeyValues()) as node:
+        address = str(alone["listeners"]).removeprefix("CONTROLLER://")
+        with quorate.sync.Client([address]) as client:
+            calls = [
+                lambda: client.append([(b"a", b"1")]),
+                lambda: client.append_value(b"1"),
+                client.read_index,
+                lambda: list(client.read()),
+                client.describe_quorum,
+                node.read_index,
+                lambda: node.append([(b"a", b"1")]),
+                lambda: node.applied(1 << 40),
+            ]
+            threads = [threading.Thread(target=repeat, args=(call,)) for call in calls]
+            for thread in threads:
+                thread.start()
+            time.sleep(0.3)
+            client.close()
+        node.stop()
+        for thread in threads:
+            thread.join(10)
+    assert len(ended) == len(calls)
+
+
+def test_a_forked_child_is_told_that_it_has_no_node(alone: Settings) -> None:
+    with quorate.sync.Node(alone, KeyValues()) as node:
+        if (child := os.fork()) == 0:
+            refused = 0
+            for call in (node.read_index, node.stop):
+                try:
+                    call()
+                except quorate.MisuseError as error:
+                    refused += "of another process" in str(error)
+            os._exit(refused)
+        for _ in range(100):
+            pid, status = os.waitpid(child, os.WNOHANG)
+            if pid:
+                break
+            time.sleep(0.1)
+        else:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            raise AssertionError("the child hangs")
+        assert os.waitstatus_to_exitcode(status) == 2
+        node.append([(b"a", b"1")])
 
 
 def test_an_interrupt_leaves_nothing_running(alone: Settings, tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from os import PathLike
 from pathlib import Path
 
 from quorate.controller.config import ControllerConfig
@@ -13,6 +15,8 @@ from quorate.controller.formatting import (
     format_directory,
     parse_initial_controllers,
 )
+from quorate.controller.tls_settings import TlsFiles
+from quorate.process.properties import ConfigError
 from quorate.rpc.wire.values import FormatMode
 
 Config = Mapping[str, object] | Path | str
@@ -20,27 +24,56 @@ Config = Mapping[str, object] | Path | str
 
 DEFAULTS = {"process.roles": "controller", "controller.listener.names": "CONTROLLER"}
 
+SOURCE = "the node's configuration"
+
 
 def read_config(config: Config) -> ControllerConfig:
     """The configuration of a controller. Raises ConfigError.
 
     In a mapping, process.roles and controller.listener.names have the defaults controller and
     CONTROLLER, a list is written with commas. The environment overrides a file, as for `quorate
-    controller`, but not a mapping.
+    controller`, but not a mapping. Relative paths begin at the current directory of the call.
     """
     if not isinstance(config, Mapping):
-        return load_config(Path(config))
-    texts = DEFAULTS | {name: _text(value) for name, value in config.items()}
-    return config_of(texts, "the node's configuration")
+        return _absolute(load_config(Path(config)))
+    texts = DEFAULTS | {_name(name): _text(name, value) for name, value in config.items()}
+    return _absolute(config_of(texts, SOURCE))
 
 
-def _text(value: object) -> str:
+def _absolute(config: ControllerConfig) -> ControllerConfig:
+    """With absolute paths: the program may change its current directory while the node runs."""
+
+    def files(tls: TlsFiles | None) -> TlsFiles | None:
+        if tls is None:
+            return None
+        return TlsFiles(tls.certificate.absolute(), tls.key.absolute(), tls.ca.absolute())
+
+    return replace(
+        config,
+        metadata_log_dir=config.metadata_log_dir.absolute(),
+        log_dirs=tuple(each.absolute() for each in config.log_dirs),
+        tls=files(config.tls),
+        kafka_tls=files(config.kafka_tls),
+    )
+
+
+def _name(name: object) -> str:
+    if not isinstance(name, str):
+        raise ConfigError(f"{SOURCE}: the name {name!r} is not text")
+    return name
+
+
+def _text(name: str, value: object) -> str:
     match value:
         case bool():
             return str(value).lower()
+        case str() | int() | float() | PathLike():
+            return str(value)
         case list() | tuple():
-            return ",".join(map(str, value))
-    return str(value)
+            return ",".join(_text(name, each) for each in value)
+    raise ConfigError(
+        f"{SOURCE}: {name}={value!r} is not text, a number, a path, a boolean or a list of them"
+    )
 
 
 def format_storage(

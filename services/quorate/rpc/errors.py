@@ -106,6 +106,10 @@ class ClientError(RpcError):
             print(error)
     """
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """How to pickle and copy it: the parameters of subclasses are not its `args`."""
+        return _restored, (type(self), self.args), self.__dict__
+
 
 class AdminError(ClientError):
     """The quorum rejected the request.
@@ -200,6 +204,10 @@ class ReadBrokenError(ClientError):
 
 def renewed(error: ClientError) -> ClientError:
     """A copy of the error for another caller: an exception collects the traceback of each raise."""
-    fresh = type(error).__new__(type(error), *error.args)
+    fresh = _restored(type(error), error.args)
     fresh.__dict__.update(error.__dict__)
     return fresh
+
+
+def _restored(kind: type[ClientError], arguments: tuple[object, ...]) -> ClientError:
+    return kind.__new__(kind, *arguments)

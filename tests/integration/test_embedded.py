@@ -266,6 +266,33 @@ async def test_an_exit_that_is_cancelled_stops_the_node(tmp_path: Path) -> None:
             await node.stopped()
 
 
+async def test_a_stopping_node_refuses_the_appends_of_its_state_machine(tmp_path: Path) -> None:
+    """They would be retried until their timeout, although the client is closed."""
+    (port,) = free_ports(1)
+    alone = settings(tmp_path, 1, [port])
+    quorate.format_storage(alone, CLUSTER, standalone=True)
+
+    class Appending(KeyValues):
+        refused = ""
+        leader: int | None = None
+
+        async def leadership_lost(self, epoch: int) -> None:  # type: ignore[override]
+            super().leadership_lost(epoch)
+            self.leader = node.leader.id
+            try:
+                await node.append([(b"lost", b"%d" % epoch)])
+            except quorate.NodeError as error:
+                self.refused = str(error)
+
+    machine = Appending()
+    node = quorate.Node(alone, machine)
+    async with asyncio.timeout(8), node:
+        await node.append([(b"a", b"1")])
+        await node.read_index()
+    assert machine.refused == "the node is stopping"
+    assert [kind for kind, _, _ in machine.leaderships] == ["acquired", "lost"]
+
+
 async def test_an_error_of_the_program_hides_no_other_and_is_not_hidden(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -312,6 +339,12 @@ async def test_a_node_that_cannot_start_says_why(tmp_path: Path) -> None:
         await running.append([(b"a", b"1")])
     with pytest.raises(quorate.ConfigError, match=r"node\.id"):
         quorate.Node({key: alone[key] for key in alone if key != "node.id"}, KeyValues())
+    lock = tmp_path / "node-1" / ".lock"
+    lock.unlink()
+    lock.mkdir()
+    with pytest.raises(quorate.NodeError, match="Is a directory"):
+        async with quorate.Node(alone, KeyValues()):
+            pass
     with pytest.raises(quorate.FormatError, match="already formatted"):
         quorate.format_storage(alone, CLUSTER, standalone=True)
 

@@ -70,6 +70,7 @@ class Node:
         self._client: QuorumClient | None = None
         self._components: NodeComponents[ControllerConfig] | None = None
         self._runner: StateMachineRunner | None = None
+        self._is_leaving = False
 
     # --- life -------------------------------------------------------------------------------------
 
@@ -101,6 +102,7 @@ class Node:
         traceback: TracebackType | None,
     ) -> None:
         assert self._task is not None, "it was entered"
+        self._is_leaving = True
         try:
             await self.client.close()
         finally:
@@ -123,7 +125,7 @@ class Node:
             ).run()
         except NodeError:
             raise
-        except ENDINGS as error:
+        except ENDINGS + (OSError,) as error:  # noqa: RUF005 - mypy rejects an unpacking here
             raise NodeError(str(error)) from error
 
     def _extend(self, components: NodeComponents[ControllerConfig]) -> StateMachineRunner:
@@ -171,6 +173,14 @@ class Node:
             raise NodeError("the node has stopped")
         return self._components, self._runner
 
+    @property
+    def _open_client(self) -> QuorumClient:
+        """The client. Raises NodeError if the node is stopping, has stopped or failed."""
+        self._parts  # noqa: B018 - raises if the node has stopped
+        if self._is_leaving:
+            raise NodeError("the node is stopping")
+        return self.client
+
     # --- the log ----------------------------------------------------------------------------------
 
     async def append(
@@ -182,10 +192,10 @@ class Node:
         the state machine of this node: see `applied`. A key may be empty, but not None. Raises as
         `Client.append`; NodeError.
         """
-        self._parts  # noqa: B018 - raises if the node has stopped
+        client = self._open_client
         if any(key is None for key, _ in records):
             raise MisuseError("records without a key are metadata: applications' have a key")
-        return await self.client.append(records, timeout_ms=timeout_ms)
+        return await client.append(records, timeout_ms=timeout_ms)
 
     async def read_index(self, *, timeout_ms: int | None = None) -> int:
         """Wait until a read of the state machine is linearizable, and return the offset of it.
@@ -194,11 +204,11 @@ class Node:
         as `Client.read_index`, AdminError(REQUEST_TIMED_OUT) if the state machine does not get
         that far in time; NodeError.
         """
-        self._parts  # noqa: B018 - raises if the node has stopped
+        client = self._open_client
         timeout_ms = timeout_ms or self._timeout_ms
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + timeout_ms / 1000
-        index = await self.client.read_index(timeout_ms=timeout_ms)
+        index = await client.read_index(timeout_ms=timeout_ms)
         _, runner = self._parts
         try:
             async with asyncio.timeout_at(deadline_s):
@@ -236,8 +246,7 @@ class Node:
 
     async def describe(self) -> QuorumDescription:
         """The leader's view of the quorum. Raises as `Client.describe_quorum`; NodeError."""
-        self._parts  # noqa: B018 - raises if the node has stopped
-        return await self.client.describe_quorum()
+        return await self._open_client.describe_quorum()
 
     @property
     def client(self) -> QuorumClient:

@@ -8,7 +8,9 @@ import gc
 import itertools
 import logging
 import signal
+from collections.abc import Coroutine, Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import quorate
@@ -264,6 +266,36 @@ async def test_an_exit_that_is_cancelled_stops_the_node(tmp_path: Path) -> None:
             await leaving
         async with asyncio.timeout(5):
             await node.stopped()
+
+
+class Late:
+    """Awaits a coroutine, but goes on with it half a second later each time."""
+
+    def __init__(self, work: Coroutine[Any, Any, object]) -> None:
+        self._steps = work.__await__()
+
+    def __await__(self) -> Generator[Any, None, None]:
+        for waits_for in self._steps:
+            yield waits_for
+            yield from asyncio.sleep(0.5).__await__()
+
+
+async def test_a_state_machine_appends_before_the_program_is_in_the_block(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    alone = settings(tmp_path, 1, [port], **{"controller.quorum.election.timeout.ms": 50})
+    quorate.format_storage(alone, CLUSTER, standalone=True)
+
+    class Appending(KeyValues):
+        async def leadership_acquired(self, epoch: int) -> None:  # type: ignore[override]
+            await node.append([(b"leader", b"%d" % epoch)])
+
+    machine = Appending()
+    node = quorate.Node(alone, machine)
+    await Late(node.__aenter__())
+    try:
+        await until("it appended", lambda: b"leader" in machine.values)
+    finally:
+        await node.__aexit__(None, None, None)
 
 
 async def test_a_stopping_node_refuses_the_appends_of_its_state_machine(tmp_path: Path) -> None:

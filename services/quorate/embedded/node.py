@@ -87,9 +87,8 @@ class Node:
             if self._task.done():
                 self._task.result()
                 raise NodeError("the node stopped before it served")
-            self._client = self._connect()
         except BaseException:
-            await self._stop()
+            await self._leave()
             raise
         finally:
             entered.cancel()
@@ -102,11 +101,7 @@ class Node:
         traceback: TracebackType | None,
     ) -> None:
         assert self._task is not None, "it was entered"
-        self._is_leaving = True
-        try:
-            await self.client.close()
-        finally:
-            await self._stop()  # also if the program cancels the close
+        await self._leave()
         failure = None if self._task.cancelled() else self._task.exception()
         if error is None and failure is not None:
             raise failure
@@ -130,14 +125,20 @@ class Node:
 
     def _extend(self, components: NodeComponents[ControllerConfig]) -> StateMachineRunner:
         self._components = components
+        self._client = self._connect()  # the state machine may append before the node is entered
         self._runner = StateMachineRunner(components, self._machine)
         return self._runner
 
-    async def _stop(self) -> None:
+    async def _leave(self) -> None:
         """Stop, and wait for the end. A failure is left in the task."""
-        self._shutdown.requested.set()
-        if self._task is not None:
-            await asyncio.wait((self._task,))
+        self._is_leaving = True
+        try:
+            if self._client is not None:
+                await self._client.close()
+        finally:  # also if the program cancels the close
+            self._shutdown.requested.set()
+            if self._task is not None:
+                await asyncio.wait((self._task,))
 
     def _connect(self) -> QuorumClient:
         """A client of this node, which names the leader, and of the bootstrap servers."""

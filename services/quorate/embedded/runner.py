@@ -85,7 +85,7 @@ class StateMachineRunner:
         if self._offset >= offset:
             return
         if self._failure is not None:
-            raise self._failure
+            raise self._failure.with_traceback(None)  # or it would grow with each call
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((offset, future))
         try:

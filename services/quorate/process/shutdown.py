@@ -54,6 +54,7 @@ class Shutdown:
     def raise_failure(self) -> None:
         """Raise NodeError, caused by the failure, if the node ends because of one."""
         if isinstance(self.failure, NodeError):
-            raise self.failure
+            # Callers may ask often, and each raise would add to the traceback of the one before.
+            raise self.failure.with_traceback(None)
         if self.failure is not None:
             raise NodeError(str(self.failure)) from self.failure

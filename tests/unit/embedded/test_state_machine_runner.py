@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import traceback
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -238,8 +239,12 @@ async def test_a_machine_that_raises_stops_the_node_and_gets_nothing_more(tmp_pa
         assert isinstance(caught.value.__cause__, ValueError)
         assert replica.failures == [caught.value]
         await commit(replica, b"after")
-        with pytest.raises(NodeError):
-            await runner.reached(bad + 2)
+        frames = []
+        for _ in range(3):
+            with pytest.raises(NodeError) as caught_later:
+                await runner.reached(bad + 2)
+            frames.append(len(traceback.extract_tb(caught_later.value.__traceback__)))
+        assert frames[0] == frames[-1], "the traceback does not grow"
     assert machine.values == []
     assert ("lost", replica.node.epoch) not in machine.seen, "its state is unknown"
 

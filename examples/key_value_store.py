@@ -33,8 +33,7 @@ class Store(quorate.StateMachine):
 async def answer(node: quorate.Node, store: Store, line: bytes) -> bytes:
     match line.split():
         case [b"put", key, value]:
-            result = await node.append([(key, value)])
-            return b"ok %d" % result.base_offset
+            return b"ok %d" % (await node.append([(key, value)])).base_offset
         case [b"get", key]:
             await node.read_index()
             return store.values.get(key) or b"(none)"
@@ -56,8 +55,9 @@ async def serve(settings: dict[str, object], port: int) -> None:
                 writer.write(reply + b"\n")
             writer.close()
 
-        async with await asyncio.start_server(converse, "127.0.0.1", port):
-            await node.stopped()
+        # Not `async with`: since Python 3.12 its end waits until all clients have disconnected.
+        await asyncio.start_server(converse, "127.0.0.1", port)
+        await node.stopped()
 
 
 def main(action: str, node_id: str, port: str, *addresses: str) -> None:

@@ -104,7 +104,9 @@ class StateMachine(ABC):
         """
 
     def leadership_acquired(self, epoch: int) -> Awaitable[None] | None:  # noqa: ARG002
-        """This node leads `epoch`. Everything before the epoch is applied, nothing of it is."""
+        """This node leads `epoch`. Everything before the epoch is applied, and nothing of it,
+        except records of a snapshot that was restored meanwhile.
+        """
         return None
 
     def leadership_lost(self, epoch: int) -> Awaitable[None] | None:  # noqa: ARG002

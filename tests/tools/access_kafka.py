@@ -341,7 +341,8 @@ def value_of(api: KafkaApi, node: int) -> Any:
     body = bodies(node)[api.key]
     if api.key in s.VOTERS_APIS:
         return read_request(s.Call(api.key, api.versions[1], 0, "", body), ReplicaKey(RECEIVER))
-    return BARE[api.key].read(body)
+    sent = s.write_header(api.key, api.versions[1], 0, "") + s.write(body)
+    return BARE[api.key].read(s.read_call(sent).body)
 
 
 def is_allowed(authorizer: NodeAuthorizer, caller: Caller | None, api: KafkaApi, node: int) -> bool:

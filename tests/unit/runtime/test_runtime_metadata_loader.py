@@ -377,11 +377,12 @@ def test_collection_is_paused_once_for_all_and_then_runs_as_before(
             assert not gc.isenabled()
         assert not gc.isenabled()
     assert gc.isenabled()
+    # Tests that run a node in this process have allowed it.
+    monkeypatch.setattr(_PAUSES, "may_freeze", False)
     frozen = gc.get_freeze_count()
     with collection_paused(freeze=True):
         pass
     assert gc.get_freeze_count() == frozen, "this is not a process of a node"
-    monkeypatch.setattr(_PAUSES, "may_freeze", _PAUSES.may_freeze)
     allow_freezing()
     with pytest.raises(KeyError), collection_paused(freeze=True):
         raise KeyError

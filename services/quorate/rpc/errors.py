@@ -133,6 +133,14 @@ class OffsetCompactedError(AdminError):
     snapshot: the newest one of the node with the oldest log, None if that node named none.
     log_start_offset: where that log starts. To continue, load the snapshot: a read without `follow`
     from the requested offset returns it, and the records after it.
+
+    Example:
+        try:
+            async for record in client.read(0, follow=True):
+                print(record.value)
+                break
+        except quorate.OffsetCompactedError as error:
+            print("load the snapshot at", error.snapshot)
     """
 
     def __init__(

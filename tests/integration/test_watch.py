@@ -205,9 +205,10 @@ async def stall(node: Node, streams: int, batch_bytes: int) -> None:
         channel = await stack.enter_async_context(grpc.aio.insecure_channel(node.address))
         read = READ.method.stub(channel)
         request = READ.encode_request(ReadRequest(begin, linearizable=False, follow=True))
-        calls = [read(request) for _ in range(streams)]
-        for call in calls:
-            await call.read()
+        calls = []
+        for _ in range(streams):  # in turns: beside the writer, a burst of calls is rejected
+            calls.append(read(request))
+            await calls[-1].read()
         quick = 0
         async with aclosing(writer.read(begin, follow=True)) as records:
             filling = asyncio.create_task(fill())

@@ -115,7 +115,7 @@ def image(log: bytes, folder: Path) -> dict[str, str]:
     ]  # fmt: skip
 
     def read() -> dict[str, str]:
-        ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+        ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=180)
         _, *parts = re.split(r"^(\w+):$", ran.stdout, flags=re.MULTILINE)
         found = dict(zip(parts[::2], parts[1::2], strict=True))
         # The shell sometimes answers before it has read the file.

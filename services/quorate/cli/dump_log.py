@@ -21,7 +21,7 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
-from quorate.cli.output import AsJson, CommandError, UsageError, printable
+from quorate.cli.output import AsJson, CommandError, ShowSecrets, UsageError, printable
 from quorate.log.scan import end_of_data, find_batch, may_follow, scan
 from quorate.log.segments import LOG_SUFFIX, parse_offset_name
 from quorate.log.snapshots import CHECKPOINT_SUFFIX, parse_snapshot_name
@@ -94,13 +94,7 @@ def dump_log(
         bool,
         typer.Option("--skip-record-metadata", help="Print only the contents of each record."),
     ] = False,
-    show_secrets: Annotated[
-        bool,
-        typer.Option(
-            "--show-secrets",
-            help="Also print the salts and keys of SCRAM users, and secret settings.",
-        ),
-    ] = False,
+    show_secrets: ShowSecrets = False,
     as_json: AsJson = False,
 ) -> None:
     """Print the contents of log segments and checkpoints, as kafka-dump-log does.

@@ -23,6 +23,12 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Check the request without changing anything.")
 ]
+ShowSecrets = Annotated[
+    bool,
+    typer.Option(
+        "--show-secrets", help="Also print the salts and keys of SCRAM users, and secret settings."
+    ),
+]
 
 
 _CONTROLS = [*range(0x20), *range(0x7F, 0xA0), 0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F)]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from quorate.cli.connection import READ_TIMEOUT_S, asking, run
-from quorate.cli.output import AsJson, CommandError, printable
+from quorate.cli.output import AsJson, CommandError, ShowSecrets, printable
 
 if TYPE_CHECKING:
     from quorate.records.batch import Record
@@ -39,13 +39,7 @@ def read(
         bool,
         typer.Option("--follow", "-f", help="Continue with records as they commit, until Ctrl-C."),
     ] = False,
-    show_secrets: Annotated[
-        bool,
-        typer.Option(
-            "--show-secrets",
-            help="Also print the salts and keys of SCRAM users, and secret settings.",
-        ),
-    ] = False,
+    show_secrets: ShowSecrets = False,
     as_json: AsJson = False,
 ) -> None:
     """Print the committed records of a quorum; with --json, one JSON value per line.

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -161,20 +162,9 @@ class LogReader:
 
 async def _next(link: Link, call: Any, timeout_ms: float) -> ReadChunk:
     """The next chunk. TransportError, also if the stream ends without a last chunk."""
-    try:
-        async with asyncio.timeout(timeout_ms / 1000):
-            message = await link.answered(call, call.read())
-            if message is EOF:
-                raise await link.ended(call)
-        chunk: ReadChunk = READ.decode_response(message)
-        return chunk
-    except TimeoutError:
-        text = f"no records within {timeout_ms:.0f} ms"
-        raise TransportError(TransportKind.TIMEOUT, link.address, text) from None
-    except grpc.aio.AioRpcError as error:
-        raise call_error(link.address, error) from None
-    except ViolationError as error:
-        raise TransportError(TransportKind.FAILED, link.address, str(error)) from None
+    text = f"no records within {timeout_ms:.0f} ms"
+    async with _failures_of(link, timeout_ms / 1000, text):
+        return await _decoded(link, call, await link.answered(call, call.read()))
 
 
 async def next_chunk(opened: OpenRead, silence_s: float) -> ReadChunk:
@@ -184,21 +174,8 @@ async def next_chunk(opened: OpenRead, silence_s: float) -> ReadChunk:
     """
     link, call = opened.link, opened.call
     try:
-        async with asyncio.timeout(silence_s):
-            message = await call.read()
-            if message is EOF:
-                raise await link.ended(call)
-        if link.watch is not None:
-            link.watch.received()
-        chunk: ReadChunk = READ.decode_response(message)
-        return chunk
-    except TimeoutError:
-        text = f"nothing was received for {silence_s:.0f} s"
-        raise TransportError(TransportKind.TIMEOUT, link.address, text) from None
-    except grpc.aio.AioRpcError as error:
-        raise call_error(link.address, error) from None
-    except ViolationError as error:
-        raise TransportError(TransportKind.FAILED, link.address, str(error)) from None
+        async with _failures_of(link, silence_s, f"nothing was received for {silence_s:.0f} s"):
+            chunk = await _decoded(link, call, await call.read())
     except asyncio.CancelledError:
         # gRPC also reports the end of a call that this process has closed this way.
         task = asyncio.current_task()
@@ -206,6 +183,31 @@ async def next_chunk(opened: OpenRead, silence_s: float) -> ReadChunk:
             raise
         text = "the client closed the stream"
         raise TransportError(TransportKind.BROKEN, link.address, text) from None
+    if link.watch is not None:
+        link.watch.received()
+    return chunk
+
+
+async def _decoded(link: Link, call: Any, message: Any) -> ReadChunk:
+    """A chunk from its bytes. TransportError if the stream has ended instead."""
+    if message is EOF:
+        raise await link.ended(call)
+    chunk: ReadChunk = READ.decode_response(message)
+    return chunk
+
+
+@asynccontextmanager
+async def _failures_of(link: Link, timeout_s: float, text: str) -> AsyncIterator[None]:
+    """Raise failures of a stream as TransportError; after `timeout_s`, one that says `text`."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            yield
+    except TimeoutError:
+        raise TransportError(TransportKind.TIMEOUT, link.address, text) from None
+    except grpc.aio.AioRpcError as error:
+        raise call_error(link.address, error) from None
+    except ViolationError as error:
+        raise TransportError(TransportKind.FAILED, link.address, str(error)) from None
 
 
 @dataclass(slots=True)

@@ -53,6 +53,8 @@ class Life(RuleBasedStateMachine):
         self.cluster = Cluster(0, settings=SMALL_BATCHES, elr=self.elr, **self.options)
         self.before = self.cluster.committed.copy()
         self.incarnations = 0
+        self.took_back: set[int] = set()
+        """The brokers that were fenced during a shutdown, and then no longer wanted it."""
 
     # --- brokers ----------------------------------------------------------------------------------
 
@@ -65,12 +67,15 @@ class Life(RuleBasedStateMachine):
     def register_anew(self, broker: int, was_clean: bool) -> None:
         self.incarnations += 1
         previous = self.cluster.epochs.get(broker, -1) if was_clean else -1
-        self.cluster.register(broker, self.incarnations, previous_epoch=previous)
+        answer = self.cluster.register(broker, self.incarnations, previous_epoch=previous)
+        if answer.error is ErrorCode.NONE:
+            self.took_back.discard(broker)
 
     @rule(broker=brokers, caught_up=st.booleans(), fence=st.booleans(), shut_down=st.booleans())
     def heartbeat(self, broker: int, caught_up: bool, fence: bool, shut_down: bool) -> None:
         if broker in self.cluster.epochs:
             offset = self.cluster.offset if caught_up else 0
+            self._note_wish(broker, shut_down=shut_down)
             self.cluster.heartbeat(
                 broker, metadata_offset=offset, want_fence=fence, want_shutdown=shut_down
             )
@@ -78,7 +83,20 @@ class Life(RuleBasedStateMachine):
     @rule(broker=brokers)
     def plain_heartbeat(self, broker: int) -> None:
         if broker in self.cluster.epochs:
+            self._note_wish(broker, shut_down=False)
             self.cluster.heartbeat(broker)
+
+    def _note_wish(self, broker: int, *, shut_down: bool) -> None:
+        found = self.cluster.committed.cluster.brokers.get(broker)
+        if found is not None and found.fenced and found.in_controlled_shutdown and not shut_down:
+            self.took_back.add(broker)
+
+    def _may_lead(self, broker_id: int) -> bool:
+        """Active, or unfenced after it took its shutdown back: then it has the only ISR again."""
+        found = self.cluster.committed.cluster.brokers.get(broker_id)
+        if found is None or found.fenced:
+            return False
+        return is_active(found) or broker_id in self.took_back
 
     @rule(broker=brokers)
     def unregister(self, broker: int) -> None:
@@ -200,7 +218,7 @@ class Life(RuleBasedStateMachine):
                 assert is_active(after.cluster.brokers.get(broker)), (old, found)
             became = found.leader != NO_LEADER and (old is None or found.leader != old.leader)
             if became:
-                assert is_active(after.cluster.brokers.get(found.leader)), (old, found)
+                assert self._may_lead(found.leader), (old, found)
 
     @invariant()
     def epochs_only_grow(self) -> None:
@@ -228,7 +246,7 @@ class Life(RuleBasedStateMachine):
             if len(found.isr) > 1:
                 assert all(is_active(image.cluster.brokers.get(b)) for b in found.isr), found
             if found.leader != NO_LEADER:
-                assert is_active(image.cluster.brokers.get(found.leader)), found
+                assert self._may_lead(found.leader), found
 
     @invariant()
     def the_index_and_the_records_agree_with_the_image(self) -> None:
@@ -280,3 +298,16 @@ def test_the_model_notices_when_the_checks_are_off() -> None:
     only_looking = settings(SETTINGS, max_examples=1_000, phases=[Phase.generate], database=None)
     with pytest.raises(AssertionError):
         run_state_machine_as_test(LifeWithoutChecks, settings=only_looking)
+
+
+def test_a_broker_that_takes_its_shutdown_back_leads_what_only_it_can_lead() -> None:
+    cluster = Cluster(2)
+    cluster.create("alone", (1,))
+    cluster.create("shared", (1, 2))
+    assert cluster.heartbeat(1, metadata_offset=0, want_shutdown=True).in_controlled_shutdown
+    assert (cluster.partition("alone").leader, cluster.partition("shared").leader) == (NO_LEADER, 2)
+    cluster.expire(1)
+    assert not cluster.heartbeat(1).is_fenced
+    assert cluster.committed.cluster.brokers[1].in_controlled_shutdown
+    assert (cluster.partition("alone").leader, cluster.partition("shared").leader) == (1, 2)
+    assert not cluster.heartbeat(1).should_shut_down, "it leads a partition"

@@ -290,8 +290,11 @@ class Client:
         *,
         tls: TlsConfig | None = None,
         request_timeout_ms: int = 30_000,
+        cluster_id: str = "",
     ) -> None:
-        self._client = QuorumClient(bootstrap, tls=tls, request_timeout_ms=request_timeout_ms)
+        self._client = QuorumClient(
+            bootstrap, tls=tls, request_timeout_ms=request_timeout_ms, cluster_id=cluster_id
+        )
         self._thread = _LoopThread("client")
 
     def __enter__(self) -> Self:

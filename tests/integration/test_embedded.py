@@ -20,6 +20,7 @@ from tests.integration.embedded_support import (
     CLUSTER,
     KeyValues,
     Trio,
+    initial_controllers,
     settings,
     until,
 )
@@ -422,3 +423,26 @@ async def test_an_encrypted_node_reaches_itself(tmp_path: Path) -> None:
         await node.append([(b"a", b"1")])
         await node.read_index()
         assert (await node.describe()).is_leaders_view
+
+
+async def test_a_node_appends_nothing_to_another_cluster(tmp_path: Path) -> None:
+    """The other cluster's controller has taken the address of a voter that is gone."""
+    ports = free_ports(2)
+    machine, others = KeyValues(), KeyValues()
+    alone = settings(tmp_path / "own", 1, ports)
+    quorate.format_storage(alone, CLUSTER, initial_controllers=initial_controllers(ports))
+    foreign = settings(tmp_path / "foreign", 2, ports)
+    foreign["controller.quorum.bootstrap.servers"] = [f"{HOST}:{ports[1]}"]
+    quorate.format_storage(foreign, "AnotherAnotherAnother1", standalone=True)
+    async with quorate.Node(foreign, others) as other, quorate.Node(alone, machine) as node:
+        await other.append([(b"a", b"of the other")])
+        with pytest.raises(quorate.ClientError, match="AnotherAnotherAnother1"):
+            await node.append([(b"a", b"1")], timeout_ms=2_000)
+        with pytest.raises(quorate.ClientError, match="AnotherAnotherAnother1"):
+            await node.read_index(timeout_ms=2_000)
+        with pytest.raises(quorate.ClientError):
+            await node.client.transfer_leadership(other.key, timeout_ms=1_000)
+        assert not (await node.describe()).is_leaders_view
+        await other.read_index()
+        assert others.values == {b"a": b"of the other"}
+    assert machine.values == {}

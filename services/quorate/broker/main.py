@@ -119,6 +119,7 @@ class Broker:
             [format_address(host, port) for host, port in config.bootstrap_servers],
             tls=config.tls if config.is_encrypted(config.controller_listener) else None,
             client_id=f"quorate-broker/{config.node_id}",
+            cluster_id=storage.meta.cluster_id,
         )
         registration = self._registration(storage.meta.cluster_id, log_dir_ids)
         lifecycle = self._lifecycle(registration, client, node)

@@ -124,7 +124,10 @@ class Registration:
             return await self._ask_over_kafka()
         tls = self._components.tls if config.is_encrypted(first) else None
         async with MetadataClient(
-            list(addresses), tls=tls, request_timeout_ms=REQUEST_TIMEOUT_MS
+            list(addresses),
+            tls=tls,
+            request_timeout_ms=REQUEST_TIMEOUT_MS,
+            cluster_id=self._components.cluster_id,
         ) as client:
             response = await client.ask(self.request())
         assert isinstance(response, RegisterControllerResponse), type(response)

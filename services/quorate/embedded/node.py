@@ -125,7 +125,9 @@ class Node:
 
     def _extend(self, components: NodeComponents[ControllerConfig]) -> StateMachineRunner:
         self._components = components
-        self._client = self._connect()  # the state machine may append before the node is entered
+        self._client = self._connect(
+            components.cluster_id
+        )  # the state machine may append before the node is entered
         self._runner = StateMachineRunner(components, self._machine)
         return self._runner
 
@@ -140,7 +142,7 @@ class Node:
             if self._task is not None:
                 await asyncio.wait((self._task,))
 
-    def _connect(self) -> QuorumClient:
+    def _connect(self, cluster_id: str) -> QuorumClient:
         """A client of this node, which names the leader, and of the bootstrap servers."""
         config = self._config
         first = config.grpc_listeners[0]
@@ -152,6 +154,7 @@ class Node:
             tls=config.tls.mutual if config.tls is not None and first.tls else None,
             request_timeout_ms=self._timeout_ms,
             client_id=f"quorate-node/{config.node_id}",
+            cluster_id=cluster_id,
         )
 
     async def stopped(self) -> None:

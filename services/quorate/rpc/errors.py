@@ -42,6 +42,8 @@ class TransportKind(StrEnum):
     """The TLS handshake failed, or the peer denies access."""
     NOT_SERVED = "not served"
     """The node does not serve this: unformatted, or another version. Nothing was done."""
+    OTHER_CLUSTER = "other cluster"
+    """The node belongs to another cluster. Nothing was done to the client's."""
     TOO_LARGE = "too large"
     """A message is over the limit."""
     OVERLOADED = "overloaded"
@@ -72,6 +74,7 @@ class TransportError(RpcError):
             TransportKind.UNREACHABLE,
             TransportKind.UNAUTHENTICATED,
             TransportKind.NOT_SERVED,
+            TransportKind.OTHER_CLUSTER,
             TransportKind.OVERLOADED,
         )
 

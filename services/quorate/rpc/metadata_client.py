@@ -51,7 +51,10 @@ class MetadataClient(LeaderClient):
     def quorum_client(self) -> QuorumClient:
         """A client of the quorum itself, at the same addresses; the caller closes it."""
         return QuorumClient(
-            self.bootstrap, tls=self.tls, request_timeout_ms=self.request_timeout_ms
+            self.bootstrap,
+            tls=self.tls,
+            request_timeout_ms=self.request_timeout_ms,
+            cluster_id=self._cluster.id,
         )
 
     async def ask(self, request: Any, *, timeout_ms: int | None = None) -> Any:

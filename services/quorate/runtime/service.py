@@ -136,6 +136,10 @@ class NodeService:
         self._checksums = LogChecksums(driver)
 
     @property
+    def cluster_id(self) -> str:
+        return self._driver.node.core.config.cluster_id
+
+    @property
     def current_leader(self) -> CurrentLeader:
         """The leader that responses to clients name."""
         return self._driver.node.current_leader

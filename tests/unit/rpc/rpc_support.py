@@ -72,6 +72,7 @@ class Node:
     """A handler. It leads if `leader.id` is its own; what it is asked is kept in `asked`."""
 
     id: int = 1
+    cluster_id: str = CLUSTER
     leader: CurrentLeader = field(default_factory=lambda: CurrentLeader(3, 1))
     voters: VoterSet = field(default_factory=VoterSet)
     delay_s: float = 0.0
@@ -246,7 +247,9 @@ class Node:
     async def node_status(self) -> NodeStatus:
         if self.failure is not None:
             raise self.failure
-        return NodeStatus(self.id, True, CLUSTER, DIRECTORY, "leader" if self.leads else "follower")
+        return NodeStatus(
+            self.id, True, self.cluster_id, DIRECTORY, "leader" if self.leads else "follower"
+        )
 
     async def format(self, request: FormatRequest) -> FormatResponse:
         return FormatResponse(ErrorCode.INVALID_REQUEST, CLUSTER, DIRECTORY, "formatted already")

@@ -10,6 +10,7 @@ Rules:
 2. `connected` distinguishes "never reached" from "lost on the way": a call that fails after it may
    have been executed; before it, certainly not. It fails as fast as the peer's machine refuses the
    connection.
+3. A client's calls name its cluster (see `cluster`). Replicas name it in their requests instead.
 """
 
 from __future__ import annotations
@@ -26,10 +27,12 @@ import grpc
 import grpc.aio
 from google.protobuf.message import Message
 
+from quorate.rpc.client.cluster import Cluster
 from quorate.rpc.client.silence import SilenceWatch
 from quorate.rpc.client.stream_call import StreamCall
 from quorate.rpc.errors import TransportError, TransportKind
 from quorate.rpc.tls import TlsConfig
+from quorate.rpc.wire.cluster_id import Metadata, is_foreign_text
 from quorate.rpc.wire.limits import ChannelLimits, format_address
 from quorate.rpc.wire.methods import RPC_METHODS
 from quorate.telemetry.context import TRACE_PARENT, TRACE_PARENT_KEY
@@ -81,6 +84,8 @@ def status_error(address: str, code: grpc.StatusCode, details: str) -> Transport
     elif code is grpc.StatusCode.RESOURCE_EXHAUSTED:
         is_size = _TOO_LARGE.search(text)
         kind = TransportKind.TOO_LARGE if is_size else TransportKind.OVERLOADED
+    elif code is grpc.StatusCode.FAILED_PRECONDITION and is_foreign_text(text):
+        kind = TransportKind.OTHER_CLUSTER
     elif code is grpc.StatusCode.OK:
         kind, text = TransportKind.BROKEN, "the peer ended the stream"
     else:
@@ -115,7 +120,7 @@ class Link:
     """One channel and the number of its users.
 
     last_used: the loop's time, in seconds. watch: detects a silent node; None if that does not
-    matter.
+    matter. cluster: the one that calls name; None if they name none.
     """
 
     key: tuple[str, int]
@@ -125,6 +130,16 @@ class Link:
     last_used: float = 0.0
     calls: dict[str, Any] = field(default_factory=dict)
     watch: SilenceWatch | None = None
+    cluster: Cluster | None = None
+
+    @property
+    def metadata(self) -> Metadata:
+        """The metadata of each call."""
+        return () if self.cluster is None else self.cluster.metadata
+
+    def unchecked(self) -> Cluster | None:
+        """The cluster if a call that is sent now must be checked by `Cluster.check`."""
+        return None if self.cluster is None or self.cluster.id else self.cluster
 
     def unary(self, path: str, reply: type[M]) -> Any:
         """The multi-callable of a unary method."""
@@ -135,17 +150,21 @@ class Link:
             )
         return call
 
-    def server_stream(self, path: str, reply: type[M]) -> Any:
-        return self.channel.unary_stream(
+    def server_stream(
+        self, path: str, reply: type[M], message: Message, timeout_s: float | None = None
+    ) -> Any:
+        """Start a call with a stream of responses."""
+        begin: Any = self.channel.unary_stream(
             path, request_serializer=_serialize, response_deserializer=reply.FromString
         )
+        return begin(message, timeout=timeout_s, metadata=self.metadata)
 
     def stream(self, path: str, reply: type[M]) -> StreamCall[M]:
         """Start a bidirectional call."""
         begin: Any = self.channel.stream_stream(
             path, request_serializer=_serialize, response_deserializer=reply.FromString
         )
-        return StreamCall(begin())
+        return StreamCall(begin(metadata=self.metadata))
 
     async def ended(self, call: Any) -> TransportError:
         """The status of a call; waits for the end of the call."""
@@ -188,7 +207,7 @@ class Channels:
     """The channels of one process to others.
 
     identity: sent as the user agent. notices_silence: end calls to a node that answers nothing (see
-    `silence`), regardless of their timeout.
+    `silence`), regardless of their timeout. cluster: the one that calls name.
     """
 
     def __init__(
@@ -198,7 +217,9 @@ class Channels:
         identity: str,
         *,
         notices_silence: bool = False,
+        cluster: Cluster | None = None,
     ) -> None:
+        self._cluster = cluster
         self._notices_silence = notices_silence
         self._tls = tls
         self._limits = limits
@@ -257,7 +278,7 @@ class Channels:
         else:
             credentials = self._tls.channel_credentials()
             channel = grpc.aio.secure_channel(address, credentials, options=self._options)
-        link = Link((host, port), address, channel)
+        link = Link((host, port), address, channel, cluster=self._cluster)
         if self._notices_silence:
             link.watch = SilenceWatch(partial(self._is_answering, link), self._limits.silence_ms)
         return link
@@ -330,11 +351,14 @@ class Channels:
     ) -> M:
         """Make one unary call with this task's traceparent. Raises TransportError."""
         parent = TRACE_PARENT.get()
-        metadata = ((TRACE_PARENT_KEY, parent),) if parent else None
+        metadata = link.metadata + (((TRACE_PARENT_KEY, parent),) if parent else ())
+        unchecked = link.unchecked()
         call = link.unary(path, reply)
         try:
             begun = call(message, timeout=max(0.0, timeout_ms) / 1000, metadata=metadata)
             answer: M = await link.answered(begun, begun)
+            if unchecked is not None:
+                await unchecked.check(link.address, begun)
         except grpc.aio.AioRpcError as error:
             raise call_error(link.address, error) from None
         return answer

@@ -29,6 +29,8 @@ LOGGER = logging.getLogger(__name__)
 
 A = TypeVar("A")
 
+_UNTOUCHED = (TransportKind.NOT_SERVED, TransportKind.OVERLOADED, TransportKind.OTHER_CLUSTER)
+
 
 class ClientStream(Generic[A]):
     """One call to one node, over a connected link that it releases at its end.
@@ -47,6 +49,7 @@ class ClientStream(Generic[A]):
         self._link = link
         self._channels = channels
         self._decode = decode
+        self._unchecked = link.unchecked()
         self._call: StreamCall[Any] = link.stream(path, kind)
         self._pending: dict[int, asyncio.Future[A]] = {}
         self._last_id = 0
@@ -124,6 +127,8 @@ class ClientStream(Generic[A]):
         error = TransportError(TransportKind.FAILED, self._link.address, "reading responses failed")
         try:
             while (message := await self._call.read()) is not EOF:
+                if not self._has_answered and self._unchecked is not None:
+                    await self._unchecked.check(self._link.address, self._call)
                 self._has_answered = True
                 if self._link.watch is not None:
                     self._link.watch.received()
@@ -134,6 +139,8 @@ class ClientStream(Generic[A]):
             error = await self._link.ended(self._call)
         except grpc.aio.AioRpcError as broken:
             error = call_error(self._link.address, broken)
+        except TransportError as foreign:
+            error = foreign
         except ViolationError as violation:
             error = TransportError(TransportKind.FAILED, self._link.address, str(violation))
         except asyncio.CancelledError:
@@ -163,7 +170,7 @@ class ClientStream(Generic[A]):
         A node that does not serve the stream, or not at present, did nothing. After other errors
         the outcome is unknown, also if one of several messages was too large.
         """
-        is_untouched = error.kind in (TransportKind.NOT_SERVED, TransportKind.OVERLOADED)
+        is_untouched = error.kind in _UNTOUCHED
         is_alone = error.kind is TransportKind.TOO_LARGE and len(self._pending) == 1
         if is_alone or (is_untouched and not self._has_answered):
             return error.kind

@@ -9,7 +9,8 @@ Rules:
 3. Before the first stream opens, the errors of all nodes are raised once the timeout has passed.
    After that, the client tries again for as long as it takes, with random, growing pauses.
 4. If the offset has been compacted away on every node that answers: OffsetCompactedError. Errors
-   that no other node or later attempt can avoid are raised too.
+   that no other node or later attempt can avoid are raised too, as when all nodes belong to
+   another cluster.
 5. A node sends something every `FOLLOW_KEEPALIVE_MS`. One that has sent nothing for `SILENCE_S` is
    treated like a broken connection.
 6. A node of an earlier version ends the read where its log ends. The read is then repeated every
@@ -28,6 +29,7 @@ from typing import NoReturn
 from quorate.raft.errors import ErrorCode
 from quorate.records.batch import Record
 from quorate.rpc.client.channels import Channels
+from quorate.rpc.client.cluster import check_not_foreign
 from quorate.rpc.client.reading import LogReader, OpenRead, next_chunk, records_of
 from quorate.rpc.client.routing import NOT_LEADER, Address, Route, now_ms
 from quorate.rpc.errors import (
@@ -182,6 +184,7 @@ class LogFollower:
             opened = await self._try_each(request, deadline_ms, tried)
             if opened is not None:
                 return opened
+            check_not_foreign(tried.attempts)
             if tried.compacted:
                 raise _compacted(request.from_offset, tried.compacted)
             pause_s = backoff.next_s()

@@ -16,6 +16,7 @@ from google.protobuf.message import Message
 
 from quorate.raft.errors import ErrorCode, MisuseError, ViolationError
 from quorate.rpc.client.channels import Channels
+from quorate.rpc.client.cluster import Cluster
 from quorate.rpc.client.routing import (
     NOT_LEADER,
     Address,
@@ -66,7 +67,9 @@ class LeaderClient(AsyncClosing):
     """A client of one quorum. Use it as an asynchronous context manager, or call `close`.
 
     bootstrap: `host:port` of some nodes. request_timeout_ms: the default timeout of a call.
-    client_id: sent as the user agent.
+    client_id: sent as the user agent. cluster_id: nodes of other clusters reject the client's
+    calls, and it goes on to other addresses; AdminError(INCONSISTENT_CLUSTER_ID) if all are such
+    nodes. By default, the cluster is that of the node that answers first.
     """
 
     bootstrap: Sequence[str] = field(kw_only=False)
@@ -75,6 +78,7 @@ class LeaderClient(AsyncClosing):
     client_id: str = "quorate-client"
     limits: ChannelLimits | None = None
     tracing: Tracing | None = None
+    cluster_id: str = ""
 
     TIMEOUT_ADVICE: ClassVar[str] = ""
     """Follows the error of a request without a response."""
@@ -83,7 +87,10 @@ class LeaderClient(AsyncClosing):
         if not self.bootstrap:
             raise MisuseError("a client needs the address of at least one node")
         limits = self.limits or ChannelLimits()
-        self._channels = Channels(self.tls, limits, self.client_id, notices_silence=True)
+        self._cluster = Cluster(self.cluster_id)
+        self._channels = Channels(
+            self.tls, limits, self.client_id, notices_silence=True, cluster=self._cluster
+        )
         self._route = Route([parse_address(text) for text in self.bootstrap])
         self._search = LeaderSearch(self._route)
 

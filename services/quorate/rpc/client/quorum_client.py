@@ -11,8 +11,7 @@ Rules:
    has succeeded. An append that may have been appended is never retried.
 3. A leader that is silent while a call waits for it (see `silence`) is treated like a broken
    connection.
-4. The first node that reports its cluster id pins the cluster: from then on, nodes of another
-   cluster reject the client's requests.
+4. Every call names the cluster, and nodes of another one reject it (see `cluster`).
 
 Source: KIP-853, "Admin client"; KIP-836 and KIP-584 for the descriptions.
 """
@@ -35,6 +34,7 @@ from quorate.raft.messages import (
 from quorate.raft.types import Endpoint, ReplicaKey, VoterSet
 from quorate.records.batch import Record
 from quorate.rpc.client.appending import BATCHES_IN_FLIGHT_MAX, Appender, Coalescer
+from quorate.rpc.client.cluster import check_not_foreign
 from quorate.rpc.client.following import LogFollower
 from quorate.rpc.client.leader_client import ANSWER_SLACK_MS, LeaderClient
 from quorate.rpc.client.reading import LogReader
@@ -107,7 +107,6 @@ class QuorumClient(LeaderClient):
             lambda records: self._appender.append(records, self.request_timeout_ms)
         )
         self._batches = asyncio.Semaphore(BATCHES_IN_FLIGHT_MAX)
-        self._cluster_id = ""
 
     async def close(self) -> None:
         """Close all connections. Appends in flight end with OutcomeUnknownError."""
@@ -135,6 +134,7 @@ class QuorumClient(LeaderClient):
                 break
             await asyncio.sleep(DESCRIBE_PAUSE_MS / 1000)
         if best is None:
+            check_not_foreign(attempts)
             raise UnreachableError(attempts)
         return best
 
@@ -158,12 +158,13 @@ class QuorumClient(LeaderClient):
 
     async def _view(self, address: Address, attempts: dict[str, str]) -> QuorumDescription | None:
         shown = format_address(*address)
-        request = DescribeQuorumRequest(self._cluster_id)
+        request = DescribeQuorumRequest(self._cluster.id)
         try:
             status, response = await asyncio.gather(
                 self._status(address),
                 self._unary(address, request, STATUS_TIMEOUT_MS),
             )
+            self._cluster.learn(shown, status.cluster_id)
         except TransportError as error:
             code, _, text = error.text.partition(" ")
             if code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED.name:
@@ -173,7 +174,6 @@ class QuorumClient(LeaderClient):
         if response.error not in (ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER):
             attempts[shown] = f"{response.error.name} {response.message}".rstrip()
             return None
-        self._cluster_id = self._cluster_id or status.cluster_id
         if response.error is ErrorCode.NONE:
             self._route.confirm(address, response.leader.epoch)
         return QuorumDescription(status.cluster_id, shown, response)
@@ -192,7 +192,7 @@ class QuorumClient(LeaderClient):
         AdminError, NoLeaderError, UnreachableError.
         """
         request = AddVoterRequest(
-            self._cluster_id, voter, tuple(endpoints), ack_when_committed=ack_when_committed
+            self._cluster.id, voter, tuple(endpoints), ack_when_committed=ack_when_committed
         )
         await self._change(
             request,
@@ -209,7 +209,7 @@ class QuorumClient(LeaderClient):
         then until enough of them come back. Without it, AdminError(REQUEST_TIMED_OUT).
         """
         await self._change(
-            RemoveVoterRequest(self._cluster_id, voter, force=force),
+            RemoveVoterRequest(self._cluster.id, voter, force=force),
             timeout_ms,
             {ErrorCode.VOTER_NOT_FOUND: lambda voters: voters.get(voter.id) is None},
         )
@@ -218,11 +218,11 @@ class QuorumClient(LeaderClient):
         self, target: ReplicaKey, *, timeout_ms: int | None = None
     ) -> None:
         """Transfer leadership to another voter; returns once it leads. Raises as `add_voter`."""
-        await self._change(TransferLeadershipRequest(self._cluster_id, target), timeout_ms)
+        await self._change(TransferLeadershipRequest(self._cluster.id, target), timeout_ms)
 
     async def describe_features(self) -> DescribeFeaturesResponse:
         """The features with their supported and finalized levels. Raises as `add_voter`."""
-        request = DescribeFeaturesRequest(self._cluster_id)
+        request = DescribeFeaturesRequest(self._cluster.id)
 
         async def call(address: Address, left_ms: float) -> DescribeFeaturesResponse:
             answer: DescribeFeaturesResponse = await self._unary(address, request, left_ms)
@@ -244,7 +244,7 @@ class QuorumClient(LeaderClient):
     ) -> None:
         """Finalize the level of a feature; returns after commit. Raises as `add_voter`."""
         request = UpdateFeaturesRequest(
-            self._cluster_id, feature, level, upgrade_type, validate_only
+            self._cluster.id, feature, level, upgrade_type, validate_only
         )
         await self._change(request, timeout_ms)
 

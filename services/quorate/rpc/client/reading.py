@@ -140,8 +140,11 @@ class LogReader:
         call: Any = None
         try:
             wanted = READ.encode_request(replace(request, timeout_ms=max(1, int(timeout_ms))))
-            call = link.server_stream(READ.method.path, READ.method.response)(wanted)
+            unchecked = link.unchecked()
+            call = link.server_stream(READ.method.path, READ.method.response, wanted)
             first = await _next(link, call, timeout_ms + ANSWER_SLACK_MS)
+            if unchecked is not None:
+                await unchecked.check(link.address, call)
         except BaseException:
             if call is not None:
                 call.cancel()

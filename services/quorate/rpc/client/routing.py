@@ -7,6 +7,7 @@ To reach the leader (until the deadline):
    unless its epoch is older than the known one, and try that next. No address is tried twice in one
    round.
 3. No connection, or a node that does not serve the request: nothing was done, so try the next one.
+   The same if the node belongs to another cluster; if all do, the search ends.
 4. A broken connection, a timeout, or a silent node: the request may have been executed. Retry it
    only if it may be executed twice.
 5. After a round without a leader, or if the leader is overloaded, wait 20 to 500 ms, growing and
@@ -28,6 +29,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wai
 from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import CurrentLeader
 from quorate.raft.types import Endpoint
+from quorate.rpc.client.cluster import check_not_foreign
 from quorate.rpc.errors import NoLeaderError, TransportError, TransportKind, UnreachableError
 from quorate.rpc.wire.limits import format_address
 
@@ -139,8 +141,8 @@ class LeaderSearch:
         """The leader's response, or any other node's that is not NOT_LEADER_OR_FOLLOWER.
 
         may_repeat: whether the request may be executed twice. Raises NoLeaderError,
-        UnreachableError, and the TransportError of step 4 if the request must not be retried or the
-        deadline has passed.
+        UnreachableError, AdminError if all nodes belong to another cluster, and the TransportError
+        of step 4 if the request must not be retried or the deadline has passed.
         """
         deadline = now_ms() + timeout_ms
         attempts: dict[str, str] = {}
@@ -215,6 +217,9 @@ class LeaderSearch:
                 raise
             responded.add(shown)
             self.route.responded(address)
+            if answer.error is ErrorCode.INCONSISTENT_CLUSTER_ID:
+                attempts[shown] = answer.error.name  # an earlier version, by the request itself
+                continue
             if answer.error is ErrorCode.THROTTLING_QUOTA_EXCEEDED:
                 raise _NoLeaderYetError(answer)
             if answer.error not in NOT_LEADER:
@@ -222,6 +227,7 @@ class LeaderSearch:
                 return answer
             attempts[shown] = _describe(answer.leader)
             waiting.extendleft(reversed(self.route.learn(answer.leader)))
+        check_not_foreign(attempts)
         raise _NoLeaderYetError(none_asked=not asked)
 
 

@@ -53,6 +53,10 @@ class StreamCall(Generic[M]):
         message: M = await self._call.read()
         return message
 
+    async def initial_metadata(self) -> Any:
+        """What the server sent before its first message."""
+        return await self._call.initial_metadata()
+
     def cancel(self) -> None:
         """End the call."""
         self._call.cancel()

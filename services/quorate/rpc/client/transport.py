@@ -217,9 +217,8 @@ async def _fetch_snapshot(
     If the stream breaks, the pieces that have arrived are returned.
     """
     codec = CODEC_OF[FetchSnapshotRequest]
-    call = link.server_stream(codec.method.path, codec.method.response)(
-        codec.encode_request(request), timeout=timeout_ms / 1000
-    )
+    method, message = codec.method, codec.encode_request(request)
+    call = link.server_stream(method.path, method.response, message, timeout_ms / 1000)
     first: FetchSnapshotResponse | None = None
     pieces: list[bytes] = []
     received = 0

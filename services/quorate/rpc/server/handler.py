@@ -92,6 +92,9 @@ class NodeHandler(Protocol):
 class RaftHandler(NodeHandler, Protocol):
     """The further operations of a node with storage."""
 
+    @property
+    def cluster_id(self) -> str: ...
+
     async def handle(self, request: Any) -> Any:
         """The response to a request of Raft or Quorum without a method of its own below.
 
@@ -159,6 +162,9 @@ class CallingHandler(Protocol):
 @runtime_checkable
 class MetadataHandler(Protocol):
     """A node that answers metadata requests, or names the node that does."""
+
+    @property
+    def cluster_id(self) -> str: ...
 
     async def metadata(self, request: Any, timeout_ms: int) -> MetadataAnswer:
         """The response to a request in `convert_metadata.METHODS`, within `timeout_ms`."""

@@ -28,7 +28,7 @@ def metadata_behaviors(handler_ref: HandlerRef) -> dict[str, Behavior]:
 
 def _serve(handler_ref: HandlerRef, method: Method) -> Behavior:
     async def serve(data: bytes, context: Context) -> Message:
-        handler = await handler_ref.metadata(context, data)
+        handler = await handler_ref.metadata(method.rpc, context, data)
         answer = await _answer(handler_ref, method, handler, data, context)
         handler_ref.request_throttle.charge(context, answer.ByteSize(), asked_bytes=len(data))
         await handler_ref.keep(context, answer)

@@ -5,7 +5,7 @@ every message:
 
 1. The call waits for its turn (`throttle`), unless the method is exempt.
 2. A node that is not formatted ends the call with FAILED_PRECONDITION, unless the method needs no
-   storage.
+   storage. So does a node of another cluster than the one that the call names (`cluster_check`).
 3. The authorizer authorizes the caller for the method. If it rejects the call, the response carries
    the error; NodeStatus, whose response has no error field, ends with PERMISSION_DENIED.
 4. A request that exceeds the limits of its method (`intake`) is answered with INVALID_REQUEST.
@@ -44,6 +44,7 @@ from quorate.rpc.client.channels import EOF
 from quorate.rpc.server.append_handler import AppendHandler
 from quorate.rpc.server.arrivals import Arrivals
 from quorate.rpc.server.authorizer import CallAuthorizer, Context, RequestContext
+from quorate.rpc.server.cluster_check import check_cluster
 from quorate.rpc.server.handler import (
     CallHandler,
     CallingHandler,
@@ -122,8 +123,10 @@ class HandlerRef:
         self.arrivals.add(context.peer(), len(data))
         if method.takes_turn:
             await self.request_throttle.wait(context)
-        if self._raft is None and method.needs_storage:
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, NOT_FORMATTED)
+        if method.needs_storage:
+            if self._raft is None:
+                await context.abort(grpc.StatusCode.FAILED_PRECONDITION, NOT_FORMATTED)
+            await check_cluster(context, self.raft.cluster_id, method.name)
 
     async def keep(self, context: Context, answer: Message) -> None:
         """Hold room for a call's response until the client has read it."""
@@ -142,12 +145,15 @@ class HandlerRef:
         """The running node's handler of this call; valid after `enter`."""
         return self.raft if self._calling is None else self._calling.for_call(context)
 
-    async def metadata(self, context: Context, data: bytes) -> MetadataHandler | CallHandler:
-        """The metadata handler, after the call's turn; ends the call if there is none."""
+    async def metadata(
+        self, method: RpcMethod, context: Context, data: bytes
+    ) -> MetadataHandler | CallHandler:
+        """The metadata handler, after steps 1 and 2; ends the call if there is none."""
         self.arrivals.add(context.peer(), len(data))
         await self.request_throttle.wait(context)
         if self._metadata is None:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, NO_METADATA)
+        await check_cluster(context, self._metadata.cluster_id, method.name)
         return self._metadata if self._calling is None else self._calling.for_call(context)
 
 

@@ -48,6 +48,8 @@ class TransportKind(StrEnum):
     """A message is over the limit."""
     OVERLOADED = "overloaded"
     """The peer rejected the call because of its load. Nothing was done."""
+    CLOSED = "closed"
+    """This client was closed before the call; nothing was sent."""
     FAILED = "failed"
     """Anything else."""
 
@@ -76,6 +78,7 @@ class TransportError(RpcError):
             TransportKind.NOT_SERVED,
             TransportKind.OTHER_CLUSTER,
             TransportKind.OVERLOADED,
+            TransportKind.CLOSED,
         )
 
 

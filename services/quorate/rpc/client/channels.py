@@ -176,10 +176,14 @@ class Link:
         text = f"no response for {self.watch.silence_ms} ms"
         return TransportError(TransportKind.TIMEOUT, self.address, text)
 
+    def closed(self) -> TransportError:
+        """The error of calls that this client ended; the node may have executed them."""
+        return TransportError(TransportKind.BROKEN, self.address, "the client closed the call")
+
     async def answered(self, call: Any, answer: Awaitable[T]) -> T:
         """Wait for an awaitable of a call; cancels the call if the node is silent.
 
-        Raises TransportError.
+        Raises TransportError, also if the client is closed meanwhile.
         """
         if self.watch is None:
             return await answer
@@ -187,10 +191,11 @@ class Link:
         try:
             found = await answer
         except asyncio.CancelledError:
+            # gRPC reports the end of a call that this process has ended this way too.
             task = asyncio.current_task()
-            if waiter.is_told and (task is None or not task.cancelling()):
-                raise self.silent() from None
-            raise
+            if task is None or task.cancelling():
+                raise
+            raise (self.silent() if waiter.is_told else self.closed()) from None
         finally:
             self.watch.end(waiter)
         if waiter.is_told:
@@ -245,7 +250,7 @@ class Channels:
         """Like `use`; the caller returns the link with `release`."""
         if self._is_closed:
             text = "the client is closed"
-            raise TransportError(TransportKind.UNREACHABLE, format_address(host, port), text)
+            raise TransportError(TransportKind.CLOSED, format_address(host, port), text)
         link = self._links.get((host, port))
         if link is None:
             link = self._links[host, port] = self._dial(host, port)

@@ -37,6 +37,15 @@ ANSWER_SLACK_MS = 500
 """How much longer than the server a client waits: the server's timeout error is more precise."""
 
 
+def timeout_or(timeout_ms: int | None, default_ms: int) -> int:
+    """The timeout of a call. MisuseError unless it is positive: no call can end in no time."""
+    if timeout_ms is None:
+        return default_ms
+    if timeout_ms <= 0:
+        raise MisuseError(f"a timeout of {timeout_ms} ms: it must be positive")
+    return timeout_ms
+
+
 class LeaderResponse(NodeResponse, Protocol):
     """A response with an error message."""
 
@@ -66,10 +75,11 @@ class AsyncClosing(ABC):
 class LeaderClient(AsyncClosing):
     """A client of one quorum. Use it as an asynchronous context manager, or call `close`.
 
-    bootstrap: `host:port` of some nodes. request_timeout_ms: the default timeout of a call.
-    client_id: sent as the user agent. cluster_id: nodes of other clusters reject the client's
-    calls, and it goes on to other addresses; AdminError(INCONSISTENT_CLUSTER_ID) if all are such
-    nodes. By default, the cluster is that of the node that answers first.
+    bootstrap: `host:port` of some nodes. request_timeout_ms: the default timeout of a call; every
+    timeout is positive. client_id: sent as the user agent. cluster_id: nodes of other clusters
+    reject the client's calls, and it goes on to other addresses; AdminError with the code
+    INCONSISTENT_CLUSTER_ID if all are such nodes. By default, the cluster is that of the node that
+    answers first.
     """
 
     bootstrap: Sequence[str] = field(kw_only=False)
@@ -86,6 +96,7 @@ class LeaderClient(AsyncClosing):
     def __post_init__(self) -> None:
         if not self.bootstrap:
             raise MisuseError("a client needs the address of at least one node")
+        timeout_or(self.request_timeout_ms, 0)
         limits = self.limits or ChannelLimits()
         self._cluster = Cluster(self.cluster_id)
         self._channels = Channels(
@@ -144,7 +155,7 @@ class LeaderClient(AsyncClosing):
             may_be_done = may_be_done or (answer.error in NOT_LEADER and answer.message != "")
             return answer
 
-        timeout_ms = timeout_ms or self.request_timeout_ms
+        timeout_ms = timeout_or(timeout_ms, self.request_timeout_ms)
         try:
             answer = await self._search.ask(attempt, timeout_ms, may_repeat=method.is_repeatable)
         except TransportError as error:

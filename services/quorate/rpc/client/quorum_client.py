@@ -36,7 +36,7 @@ from quorate.records.batch import Record
 from quorate.rpc.client.appending import BATCHES_IN_FLIGHT_MAX, Appender, Coalescer
 from quorate.rpc.client.cluster import check_not_foreign
 from quorate.rpc.client.following import LogFollower
-from quorate.rpc.client.leader_client import ANSWER_SLACK_MS, LeaderClient
+from quorate.rpc.client.leader_client import ANSWER_SLACK_MS, LeaderClient, timeout_or
 from quorate.rpc.client.reading import LogReader
 from quorate.rpc.client.routing import Address, now_ms
 from quorate.rpc.errors import (
@@ -289,8 +289,9 @@ class QuorumClient(LeaderClient):
         """
         if not records:
             raise MisuseError("a batch holds at least one record")
+        wait_ms = timeout_or(timeout_ms, self.request_timeout_ms)
         async with self._batches:
-            task = self._appender.start(records, timeout_ms or self.request_timeout_ms)
+            task = self._appender.start(records, wait_ms)
             try:
                 return await asyncio.shield(task)
             except asyncio.CancelledError:
@@ -311,7 +312,7 @@ class QuorumClient(LeaderClient):
         It includes everything that was committed before the call, because a majority confirms the
         leader's leadership after it. Raises AdminError, NoLeaderError, UnreachableError.
         """
-        return await self._reader.index(timeout_ms or self.request_timeout_ms)
+        return await self._reader.index(timeout_or(timeout_ms, self.request_timeout_ms))
 
     def read(
         self,
@@ -332,7 +333,9 @@ class QuorumClient(LeaderClient):
         returned once and in order, also across failures of nodes, whatever node serves the read
         (the leader if it is linearizable). timeout_ms then limits only the time until a node serves
         it. Raises OffsetCompactedError if `from_offset` is before the start of every node's log,
-        also later on, if the read falls behind compaction; no snapshot is returned.
+        also later on, if the read falls behind compaction; no snapshot is returned. A `from_offset`
+        beyond the end of the log is no error, however far: the records from there on are awaited,
+        because a node that lags behind does not know where the log ends. `read_index` returns that.
 
         If the log starts after `from_offset`, a snapshot comes first: the state of the metadata, as
         records without a key and without an offset, then application records from `from_offset` on.
@@ -345,7 +348,7 @@ class QuorumClient(LeaderClient):
             from_offset,
             max_records,
             not follow if linearizable is None else linearizable,
-            timeout_ms=timeout_ms or self.request_timeout_ms,
+            timeout_ms=timeout_or(timeout_ms, self.request_timeout_ms),
             follow=follow,
         )
         return self._follower.follow(request) if follow else self._reader.read(request)

@@ -210,6 +210,8 @@ class LeaderSearch:
             except TransportError as error:
                 self.route.lost(address)
                 attempts[shown] = error.text
+                if error.kind is TransportKind.CLOSED:
+                    raise UnreachableError(attempts) from None
                 if error.kind is TransportKind.NOT_SERVED:
                     responded.add(shown)
                 if error.nothing_done or (may_repeat and deadline > now_ms()):

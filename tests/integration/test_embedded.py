@@ -8,7 +8,7 @@ import gc
 import itertools
 import logging
 import signal
-from collections.abc import Coroutine, Generator
+from collections.abc import Coroutine, Generator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -446,3 +446,105 @@ async def test_a_node_appends_nothing_to_another_cluster(tmp_path: Path) -> None
         await other.read_index()
         assert others.values == {b"a": b"of the other"}
     assert machine.values == {}
+
+
+@pytest.mark.parametrize("method", ["apply", "leadership_acquired"])
+async def test_an_exit_interrupts_an_append_of_the_state_machine(
+    tmp_path: Path, method: str
+) -> None:
+    """Its append cannot commit, or it appends again and again: the exit is clean all the same."""
+    (port,) = free_ports(1)
+    alone = settings(tmp_path, 1, [port])
+    quorate.format_storage(alone, CLUSTER, standalone=True)
+
+    class Appending(KeyValues):
+        calls = 0
+
+        async def append_for_ever(self) -> None:
+            while True:
+                await node.append([(b"more", b"1")])
+                self.calls += 1
+
+        async def apply(self, batch: Sequence[quorate.Record]) -> None:  # type: ignore[override]
+            super().apply(batch)
+            if method == "apply":
+                await self.append_for_ever()
+
+        async def leadership_acquired(self, epoch: int) -> None:  # type: ignore[override]
+            super().leadership_acquired(epoch)
+            if method == "leadership_acquired":
+                await self.append_for_ever()
+
+    machine = Appending()
+    async with asyncio.timeout(20), quorate.Node(alone, machine) as node:
+        await node.append([(b"a", b"1")])
+        await until("appends", lambda: machine.calls > 3)
+    assert [kind for kind, _, _ in machine.leaderships] == ["acquired", "lost"]
+    applied = len(machine.offsets)
+    assert applied <= 1, "none follow"
+
+
+async def test_another_error_during_the_exit_is_a_failure(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    alone = settings(tmp_path, 1, [port])
+    quorate.format_storage(alone, CLUSTER, standalone=True)
+
+    class Failing(KeyValues):
+        def leadership_lost(self, epoch: int) -> None:
+            raise KeyError(epoch)
+
+    node = quorate.Node(alone, Failing())
+    await node.__aenter__()
+    await node.append([(b"a", b"1")])
+    await node.read_index()
+    with pytest.raises(quorate.StateMachineError, match="KeyError"):
+        await node.__aexit__(None, None, None)
+
+
+async def test_a_call_in_progress_raises_the_failure_of_the_node(tmp_path: Path) -> None:
+    """Without the others there is no leader, so that the calls wait."""
+    trio = Trio(tmp_path)
+    failure = "the state machine failed while it lost the leadership .*KeyError"
+
+    async def run() -> None:
+        async with trio.running() as nodes:
+            leader = await trio.leader()
+            node, machine = nodes[leader], trio.machines[leader]
+            is_ready = asyncio.Event()
+
+            async def fail(epoch: int) -> None:
+                await is_ready.wait()
+                raise KeyError(epoch)
+
+            machine.leadership_lost = fail  # type: ignore[assignment]
+            for other in nodes[:leader] + nodes[leader + 1 :]:
+                await other.__aexit__(None, None, None)
+            await until("it is no leader", lambda: node.leader.id is None)
+            waiting = [
+                asyncio.create_task(node.append([(b"a", b"1")], timeout_ms=600_000)),
+                asyncio.create_task(node.read_index(timeout_ms=600_000)),
+            ]
+            await asyncio.sleep(0.5)
+            assert not any(task.done() for task in waiting)
+            is_ready.set()
+            async with asyncio.timeout(20):
+                for task in waiting:
+                    with pytest.raises(quorate.StateMachineError, match=failure):
+                        await task
+
+    with pytest.raises(quorate.StateMachineError, match=failure):
+        await run()
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -1])
+async def test_a_timeout_is_positive(tmp_path: Path, timeout_ms: int) -> None:
+    (port,) = free_ports(1)
+    alone = settings(tmp_path, 1, [port])
+    quorate.format_storage(alone, CLUSTER, standalone=True)
+    with pytest.raises(quorate.MisuseError, match="must be positive"):
+        quorate.Node(alone, KeyValues(), request_timeout_ms=timeout_ms)
+    async with quorate.Node(alone, KeyValues()) as node:
+        with pytest.raises(quorate.MisuseError, match="must be positive"):
+            await node.append([(b"a", b"1")], timeout_ms=timeout_ms)
+        with pytest.raises(quorate.MisuseError, match="must be positive"):
+            await node.read_index(timeout_ms=timeout_ms)

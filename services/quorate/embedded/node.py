@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from quorate.controller.config import ControllerConfig
 from quorate.controller.main import Controller
@@ -27,13 +27,16 @@ from quorate.raft.errors import ErrorCode, MisuseError
 from quorate.raft.messages import CurrentLeader
 from quorate.raft.types import ReplicaKey
 from quorate.recovery.staged import apply_staged
+from quorate.rpc.client.leader_client import timeout_or
 from quorate.rpc.client.quorum_client import QuorumClient
-from quorate.rpc.errors import AdminError
+from quorate.rpc.errors import AdminError, ClientError
 from quorate.rpc.wire.limits import format_address
 from quorate.rpc.wire.values import AppendResult, OpaqueRecord, QuorumDescription
 from quorate.telemetry.logs import NodeContext
 
 LOGGER = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class Node:
@@ -48,8 +51,8 @@ class Node:
 
     Entering returns once the node listens, and raises NodeError if it cannot start. ConfigError is
     raised at once, as is MisuseError for something that is no state machine. If the node fails
-    later, `stopped` and the end of the block raise NodeError, and so does every later call. A node
-    can be entered once.
+    later, `stopped` and the end of the block raise NodeError, and so does every call that has not
+    ended by then: what it appends may be committed. A node can be entered once.
 
     Example:
         async with quorate.Node(settings, KeyValues()) as node:
@@ -64,7 +67,7 @@ class Node:
         check_extra(self._config)
         check_machine(state_machine)
         self._machine = state_machine
-        self._timeout_ms = request_timeout_ms
+        self._timeout_ms = timeout_or(request_timeout_ms, 0)
         self._shutdown = Shutdown()
         self._task: asyncio.Task[None] | None = None
         self._client: QuorumClient | None = None
@@ -122,6 +125,10 @@ class Node:
             raise
         except ENDINGS + (OSError,) as error:  # noqa: RUF005 - mypy rejects an unpacking here
             raise NodeError(str(error)) from error
+        finally:
+            # After the last responses: the calls that still wait would go on until their timeout.
+            if self._client is not None:
+                await self._client.close()
 
     def _extend(self, components: NodeComponents[ControllerConfig]) -> StateMachineRunner:
         self._components = components
@@ -134,6 +141,8 @@ class Node:
     async def _leave(self) -> None:
         """Stop, and wait for the end. A failure is left in the task."""
         self._is_leaving = True
+        if self._runner is not None:
+            self._runner.leave()
         try:
             if self._client is not None:
                 await self._client.close()
@@ -185,6 +194,15 @@ class Node:
             raise NodeError("the node is stopping")
         return self.client
 
+    async def _call(self, call: Callable[[QuorumClient], Awaitable[T]]) -> T:
+        """A call of the client. Raises NodeError if the node has stopped, or fails meanwhile."""
+        client = self._open_client
+        try:
+            return await call(client)
+        except ClientError:
+            self._shutdown.raise_failure()
+            raise
+
     # --- the log ----------------------------------------------------------------------------------
 
     async def append(
@@ -196,10 +214,9 @@ class Node:
         the state machine of this node: see `applied`. A key may be empty, but not None. Raises as
         `Client.append`; NodeError.
         """
-        client = self._open_client
         if any(key is None for key, _ in records):
             raise MisuseError("records without a key are metadata: applications' have a key")
-        return await client.append(records, timeout_ms=timeout_ms)
+        return await self._call(lambda client: client.append(records, timeout_ms=timeout_ms))
 
     async def read_index(self, *, timeout_ms: int | None = None) -> int:
         """Wait until a read of the state machine is linearizable, and return the offset of it.
@@ -208,11 +225,10 @@ class Node:
         as `Client.read_index`, AdminError(REQUEST_TIMED_OUT) if the state machine does not get
         that far in time; NodeError.
         """
-        client = self._open_client
-        timeout_ms = timeout_ms or self._timeout_ms
+        timeout_ms = timeout_or(timeout_ms, self._timeout_ms)
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + timeout_ms / 1000
-        index = await client.read_index(timeout_ms=timeout_ms)
+        index = await self._call(lambda client: client.read_index(timeout_ms=timeout_ms))
         _, runner = self._parts
         try:
             async with asyncio.timeout_at(deadline_s):
@@ -250,7 +266,7 @@ class Node:
 
     async def describe(self) -> QuorumDescription:
         """The leader's view of the quorum. Raises as `Client.describe_quorum`; NodeError."""
-        return await self._open_client.describe_quorum()
+        return await self._call(lambda client: client.describe_quorum())
 
     @property
     def client(self) -> QuorumClient:

@@ -8,7 +8,9 @@ Rules:
    and before the next leadership.
 3. Calls never overlap. Between two batches the loop runs other tasks at least every few
    milliseconds.
-4. An exception stops the node: skipping a record would make the replicas diverge.
+4. An exception stops the node: skipping a record would make the replicas diverge. While the node
+   stops anyway, its calls fail: an exception of theirs that a method lets pass ends the state
+   machine and is no failure. It then gets no records any more, only the end of its leadership.
 
 Source: Kafka's KafkaRaftClient.ListenerContext.
 """
@@ -19,6 +21,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from typing import TypeVar
 
 from quorate.controller.config import ControllerConfig
@@ -35,6 +38,7 @@ from quorate.raft import outputs as out
 from quorate.raft.errors import MisuseError
 from quorate.records.batch import BatchHeader, Record, iter_batches, iter_records
 from quorate.records.errors import RecordsError
+from quorate.rpc.errors import ClientError
 from quorate.runtime.tasks import supervise
 from quorate.telemetry.samples import Sample
 
@@ -52,6 +56,10 @@ STOP_TIMEOUT_S = 10.0
 T = TypeVar("T")
 
 
+class _InterruptedError(Exception):
+    """The node stops, and a method of the state machine ended with the error of a call."""
+
+
 class StateMachineRunner:
     """Runs the state machine of one node; implements `process.extension.Extension`."""
 
@@ -64,6 +72,7 @@ class StateMachineRunner:
         self._term: out.LeadershipAcquired | None = None
         self._passed_epoch: int | None = None
         self._is_stopping = False
+        self._is_leaving = False
         self._failure: NodeError | None = None
         self._wake = asyncio.Event()
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
@@ -95,6 +104,10 @@ class StateMachineRunner:
             raise
 
     # --- the extension and the listener -----------------------------------------------------------
+
+    def leave(self) -> None:
+        """Expect the node to stop: its calls fail from now on (rule 4)."""
+        self._is_leaving = True
 
     def start(self) -> None:
         self._task = supervise(self._run(), "state-machine", self._failed, endless=False)
@@ -129,13 +142,26 @@ class StateMachineRunner:
 
     async def _run(self) -> None:
         try:
-            await self._restore()
-            while not self._is_stopping:
-                await self._wake.wait()
-                self._wake.clear()
-                await self._catch_up()
+            try:
+                await self._restore()
+                while not self._is_stopping:
+                    await self._wait()
+                    await self._catch_up()
+            except _InterruptedError:
+                await self._end()
         except (StateMachineError, LogError, RecordsError) as error:
             self._failed(error)
+
+    async def _wait(self) -> None:
+        await self._wake.wait()
+        self._wake.clear()
+
+    async def _end(self) -> None:
+        """Pass the end of the leadership, if there is one, to an interrupted state machine."""
+        while not self._is_stopping:
+            await self._wait()
+        with suppress(_InterruptedError):
+            await self._pass_leadership()
 
     def _failed(self, error: BaseException) -> None:
         """Apply rule 4, or report an unexpected error."""
@@ -214,7 +240,10 @@ class StateMachineRunner:
     async def _call(
         self, doing: str, method: Callable[[T], Awaitable[None] | None], argument: T
     ) -> None:
-        """Call a method of the state machine. Raises StateMachineError; LogError, RecordsError."""
+        """Call a method of the state machine.
+
+        Raises StateMachineError; LogError, RecordsError; _InterruptedError.
+        """
         try:
             result = method(argument)
             if result is not None:
@@ -223,6 +252,9 @@ class StateMachineRunner:
             raise  # of the snapshot that it reads
         except Exception as error:
             text = " ".join(f"{type(error).__name__}: {error}".split())
+            if self._is_leaving and isinstance(error, ClientError | NodeError):
+                LOGGER.info("the state machine was interrupted while %s: %s", doing, text)
+                raise _InterruptedError from error
             raise StateMachineError(f"the state machine failed while {doing}: {text}") from error
 
     def _advance(self, offset: int) -> None:

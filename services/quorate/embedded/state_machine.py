@@ -77,6 +77,8 @@ class StateMachine(ABC):
     An exception stops the node (`StateMachineError`): the state of this node may differ from that
     of the others. For the same reason the methods must be deterministic: the state depends on the
     records alone, not on the time, on random numbers, on this node or on the size of the batches.
+    Only while the node stops may a method let the ClientError or NodeError of `Node.append` pass:
+    it is interrupted, and no records follow.
 
     Example:
         class KeyValues(quorate.StateMachine):

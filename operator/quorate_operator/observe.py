@@ -235,7 +235,7 @@ class Observer:
             record=_record(owned.get("ConfigMap", naming.record(quorum.name))),
             is_marked=owned.get("ConfigMap", naming.marker(quorum.name)) is not None,
             stale=tuple(self._stale(quorum, owned, stateful_set, authority)),
-            known_cluster_id=str(quorum.status.get("clusterId") or ""),
+            known_cluster_id=quorum.known_cluster_id,
             inherited=frozenset(n for n, claim in claims.items() if _is_older(claim, quorum)),
             volumes=frozenset(claims),
             # All objects have been read: the dict has every conflict.
@@ -449,7 +449,7 @@ def dial(
 ) -> QuorumClient:
     """Create a client that bootstraps from the nodes of these ordinals."""
     addresses = [address_of(quorum, ordinal, locate) for ordinal in ordinals]
-    return QuorumClient(addresses, tls=tls, **_CLIENT)
+    return QuorumClient(addresses, tls=tls, cluster_id=quorum.known_cluster_id, **_CLIENT)
 
 
 def address_of(quorum: QuorumResource, ordinal: int, locate: Locate) -> str:
@@ -471,7 +471,7 @@ def metadata_client(
 ) -> MetadataClient:
     """Create a metadata client that bootstraps from the nodes of these ordinals."""
     addresses = [address_of(quorum, ordinal, locate) for ordinal in ordinals]
-    return MetadataClient(addresses, tls=tls, **_CLIENT)
+    return MetadataClient(addresses, tls=tls, cluster_id=quorum.known_cluster_id, **_CLIENT)
 
 
 def cluster_action(principal: str) -> Acl:

@@ -65,6 +65,11 @@ class QuorumResource:
         return NodeIds(int(self.spec.get("firstNodeId", 0)))
 
     @property
+    def known_cluster_id(self) -> str:
+        """The id that the operator has reported, empty until it has."""
+        return str(self.status.get("clusterId") or "")
+
+    @property
     def cluster_id(self) -> str:
         """The cluster id that the Quorum must have; "" for any."""
         return str(self.spec.get("clusterId") or "")

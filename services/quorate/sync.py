@@ -306,7 +306,7 @@ class Client:
     def close(self) -> None:
         """Close all connections. Appends in flight end with OutcomeUnknownError.
 
-        Other calls in flight end with MisuseError or another ClientError. Closing twice does nothing.
+        Other calls in flight end with MisuseError or a ClientError. Closing twice does nothing.
         """
         self._thread.check_process()
         if self._thread.is_closed:

@@ -37,6 +37,8 @@ KAFKA_FAILS: Final = "Kafka's controller fails"
 """The difference if Kafka's controller fails as a whole; it resigns, so that the rest is void."""
 WITH_LAST_KNOWN: Final = "with an older last known leader"
 """Of the change by which a partition loses its leader while it has a last known leader, too."""
+MOVED_LAST_KNOWN: Final = "that moves a last known leader"
+"""Of the change by which the last known leader leaves the replicas, or is added again."""
 TEMPLATE_MAX: Final = 120
 
 
@@ -281,12 +283,17 @@ def _plain_record(value: bytes, record: AnyRecord, side: Side, shape_only: bool)
 def _type(record: AnyRecord, side: Side) -> str:
     """The type of a record, with what a change of a partition has that is a reason to differ."""
     name = type_of(record)
-    if not isinstance(record, rec.PartitionChangeRecord) or record.leader != NO_LEADER:
+    if not isinstance(record, rec.PartitionChangeRecord):
         return name
     before = side.image.topics.partition(record.topic_id, record.partition_id)
-    if before is None or before.leader == NO_LEADER or not before.last_known_elr:
+    if before is None or not before.last_known_elr:
         return name
-    return f"{name} {WITH_LAST_KNOWN}"
+    moved = set(before.replicas) ^ set(record.replicas or before.replicas)
+    if not moved.isdisjoint(before.last_known_elr):
+        return f"{name} {MOVED_LAST_KNOWN}"
+    if record.leader == NO_LEADER and before.leader != NO_LEADER:
+        return f"{name} {WITH_LAST_KNOWN}"
+    return name
 
 
 def _shape(record: rec.PartitionRecord, side: Side) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tests.kafka_differential.comparing import WITH_LAST_KNOWN, Difference
+from tests.kafka_differential.comparing import MOVED_LAST_KNOWN, WITH_LAST_KNOWN, Difference
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,12 @@ REASONS: Final[Sequence[Reason]] = (
         r"  \d+/\d+(, )?)+",
         "Kafka keeps a last known leader from before another one led while eligible leader "
         "replicas were disabled; Quorate records the last one, which has the newest records",
+    ),
+    Reason(
+        rf"[^:]*: records: (PARTITION_CHANGE_RECORD {MOVED_LAST_KNOWN}\.last_known_elr,"
+        r"  \d+/\d+(, )?)+",
+        "Kafka keeps a last known leader that leaves the replicas; Quorate forgets it, because it "
+        "has no records if it is added again",
     ),
     Reason(
         "[^:]*: Kafka's controller fails: ",

@@ -120,6 +120,30 @@ def _replace_leader(state: State, written: Written) -> Written:
     return _corrected(state, written, last_known_elr=(old.leader,))
 
 
+def _is_leader_added(state: State) -> bool:
+    """Whether the last known leader is no replica, and is added again."""
+    added = {*(state.replicas or ()), *(state.reassigned or ())} - set(state.partition.replicas)
+    return not _loses_isr(state) and not added.isdisjoint(state.partition.last_known_elr or ())
+
+
+def _without_added_leader(state: State) -> State:
+    if not _is_leader_added(state):
+        return state
+    return replace(state, partition=replace(state.partition, last_known_elr=None))
+
+
+def _forget_moved(state: State, written: Written) -> Written:
+    if not isinstance(written, PartitionChangeRecord) or written.replicas is None:
+        return written
+    old = state.partition
+    known = written.last_known_elr
+    if known is None:
+        known = old.last_known_elr or ()
+    moved = set(written.replicas) ^ set(old.replicas)
+    kept = tuple(each for each in known if each not in moved)
+    return written if kept == known else _corrected(state, written, last_known_elr=kept)
+
+
 def _drop_removed(state: State, written: Written) -> Written:
     if not isinstance(written, PartitionChangeRecord) or written.replicas is None:
         return written
@@ -170,6 +194,12 @@ DELIBERATE: Final = (
         "Kafka keeps a last known leader from before another one led while eligible leader "
         "replicas were disabled; Quorate records the last one, which has the newest records",
         correct=_replace_leader,
+    ),
+    Deliberate(
+        "Kafka keeps a last known leader that leaves the replicas, and elects it when it is added "
+        "again, without records; Quorate forgets it",
+        start=_without_added_leader,
+        correct=_forget_moved,
     ),
     Deliberate(
         "Kafka keeps replicas in the ELR that the same change removes from the partition; a broker "

@@ -580,6 +580,22 @@ def test_the_last_leader_is_known_until_the_next_one() -> None:
     assert (found.leader, found.last_known_elr) == (2, None)
 
 
+def test_a_last_leader_that_leaves_the_replicas_is_forgotten() -> None:
+    """It deletes its records: added again, it would lead without any."""
+    cluster = Cluster(2, elr=True)
+    cluster.create("t", (1, 2))
+    cluster.register(2, log_dirs=(uuid_of("another directory"),))
+    cluster.expire(1)
+    assert cluster.partition("t").last_known_elr == (1,)
+    cluster.ask(r.AlterPartitionReassignments((r.Reassignment("t", 0, (2,)),)))
+    found = cluster.partition("t")
+    assert (found.replicas, found.leader, found.last_known_elr) == ((2,), -1, None)
+    cluster.start_broker(1, "again")
+    cluster.ask(r.AlterPartitionReassignments((r.Reassignment("t", 0, (2, 1)),)))
+    found = cluster.partition("t")
+    assert (found.adding_replicas, found.leader, found.last_known_elr) == ((1,), -1, None)
+
+
 # --- as Kafka does --------------------------------------------------------------------------------
 
 

@@ -4,7 +4,8 @@ Steps of `Change.build`, as in Kafka's PartitionChangeBuilder:
 
 1. If the target ISR completes a reassignment, the removed replicas leave the replicas and the ISR.
 2. With eligible leader replicas (KIP-966), replicas that leave an ISR below min.insync.replicas
-   become eligible, and the last leader is recorded until there is another.
+   become eligible, and the last leader is recorded until there is another, or until it leaves the
+   replicas: it deletes its records, and has none when it is added again.
 3. The leader is the current one if it can stay, else the first acceptable replica that is in sync
    (or eligible). A replica in a directory that its broker lost is not acceptable. A preferred
    election tries the preferred leader first. A replica that is not in sync can lead after an
@@ -117,6 +118,7 @@ class Change:
         """The record of the change, None if nothing changes."""
         old = self.partition
         self._complete_reassignment()
+        self._forget_moved_leader()
         self._keep_eligible()
         leader, isr = self._elect()
         if not self.context.elr_enabled:
@@ -176,6 +178,11 @@ class Change:
             return
         self.isr, self.replicas, self.removing, self.adding = isr, replicas, (), ()
 
+    def _forget_moved_leader(self) -> None:
+        """Step 2: a last known leader that leaves the replicas, or is added again."""
+        moved = set(self.replicas) ^ set(self.partition.replicas)
+        self.last_known_elr = tuple(each for each in self.last_known_elr if each not in moved)
+
     def _keep_eligible(self) -> None:
         """Step 2."""
         if not self.context.elr_enabled:
@@ -198,7 +205,8 @@ class Change:
         if leader != NO_LEADER:
             self.last_known_elr = () if names_leader else self.last_known_elr
         elif self.partition.leader != NO_LEADER:
-            self.last_known_elr = (self.partition.leader,)
+            is_replica = self.partition.leader in self.replicas
+            self.last_known_elr = (self.partition.leader,) if is_replica else ()
 
     # --- step 3 -----------------------------------------------------------------------------------
 

@@ -552,37 +552,6 @@ async def test_closing_a_client_ends_appends_that_look_for_a_leader(pair: Pair) 
         await client.append_value(b"late")
 
 
-async def test_closing_a_client_ends_reads_that_look_for_a_leader(pair: Pair) -> None:
-    pair.lead(None, 4)
-    client = QuorumClient(pair.addresses, request_timeout_ms=600_000)
-    index = asyncio.create_task(client.read_index())
-    await pair.nodes[1].begun.wait()
-    await client.close()
-    async with asyncio.timeout(NO_HANG_S):
-        with pytest.raises(UnreachableError, match="the client is closed"):
-            await index
-
-
-@pytest.mark.parametrize("timeout_ms", [0, -5])
-async def test_a_timeout_is_positive(pair: Pair, timeout_ms: int) -> None:
-    """Zero is not the default, nor for ever."""
-    with pytest.raises(MisuseError, match="must be positive"):
-        QuorumClient(pair.addresses, request_timeout_ms=timeout_ms)
-    async with QuorumClient(pair.addresses) as client:
-        for call in (
-            client.append([(b"", b"value")], timeout_ms=timeout_ms),
-            client.read_index(timeout_ms=timeout_ms),
-            client.add_voter(VOTER, ENDPOINTS, timeout_ms=timeout_ms),
-            client.transfer_leadership(VOTER, timeout_ms=timeout_ms),
-        ):
-            with pytest.raises(MisuseError, match="must be positive"):
-                await call
-        for follow in (False, True):
-            with pytest.raises(MisuseError, match="must be positive"):
-                client.read(follow=follow, timeout_ms=timeout_ms)
-    assert [node.asked for node in pair.nodes] == [[], []]
-
-
 async def test_closing_a_client_ends_its_appends(pair: Pair) -> None:
     pair.nodes[1].delay_s = 60
     client = QuorumClient(pair.addresses)

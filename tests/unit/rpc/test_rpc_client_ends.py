@@ -1,0 +1,46 @@
+"""What ends the calls of a client: a timeout, which is positive, or the end of the client."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from quorate.raft.errors import MisuseError
+from quorate.raft.types import Endpoint, ReplicaKey
+from quorate.rpc.client.quorum_client import QuorumClient, UnreachableError
+
+from tests.unit.rpc.rpc_support import NO_HANG_S, Pair
+
+VOTER = ReplicaKey(7, "AAAAAAAAAAAAAAAAAAAABw")
+ENDPOINTS = (Endpoint("CONTROLLER", "seven", 9093),)
+
+
+async def test_closing_a_client_ends_reads_that_look_for_a_leader(pair: Pair) -> None:
+    pair.lead(None, 4)
+    client = QuorumClient(pair.addresses, request_timeout_ms=600_000)
+    index = asyncio.create_task(client.read_index())
+    await pair.nodes[1].begun.wait()
+    await client.close()
+    async with asyncio.timeout(NO_HANG_S):
+        with pytest.raises(UnreachableError, match="the client is closed"):
+            await index
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -5])
+async def test_a_timeout_is_positive(pair: Pair, timeout_ms: int) -> None:
+    """Zero is not the default, nor for ever."""
+    with pytest.raises(MisuseError, match="must be positive"):
+        QuorumClient(pair.addresses, request_timeout_ms=timeout_ms)
+    async with QuorumClient(pair.addresses) as client:
+        for call in (
+            client.append([(b"", b"value")], timeout_ms=timeout_ms),
+            client.read_index(timeout_ms=timeout_ms),
+            client.add_voter(VOTER, ENDPOINTS, timeout_ms=timeout_ms),
+            client.transfer_leadership(VOTER, timeout_ms=timeout_ms),
+        ):
+            with pytest.raises(MisuseError, match="must be positive"):
+                await call
+        for follow in (False, True):
+            with pytest.raises(MisuseError, match="must be positive"):
+                client.read(follow=follow, timeout_ms=timeout_ms)
+    assert [node.asked for node in pair.nodes] == [[], []]

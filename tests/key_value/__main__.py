@@ -71,6 +71,7 @@ def table(report: Report) -> Table:
 
 
 def main(
+    *,
     store: Annotated[str, typer.Option(metavar="quorate|pysyncobj")] = "quorate",
     minutes: Annotated[float, typer.Option(min=0.1)] = 3.0,
     seed: Annotated[int | None, typer.Option(help="Of the faults and the clients.")] = None,

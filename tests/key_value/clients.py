@@ -37,7 +37,7 @@ def is_unknown(error: str) -> bool:
 
 def kind(error: str) -> str:
     """The error without what differs from one to the next."""
-    return error.removeprefix(f"{UNKNOWN}: ").partition(":")[0].partition(" (")[0][:60]
+    return error.partition(":")[0].partition(" (")[0]
 
 
 @dataclass

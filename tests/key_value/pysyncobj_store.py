@@ -9,17 +9,10 @@ so `get` is a replicated call, which takes its turn in the log; `peek` is the lo
 import socketserver
 import sys
 
-from pysyncobj import (
-    FAIL_REASON,
-    SyncObj,
-    SyncObjConf,
-    SyncObjConsumer,
-    SyncObjException,
-    replicated,
-)
+import pysyncobj
 
 TIMEOUT_S = 5
-REASONS = {number: name for name, number in vars(FAIL_REASON).items() if name.isupper()}
+REASONS = {number: name for name, number in vars(pysyncobj.FAIL_REASON).items() if name.isupper()}
 OPTIONS = {
     "appendEntriesUseBatch": False,  # send at once, not each 100 ms
     "connectionRetryTime": 0.5,  # the default, 5 s, is longer than most faults here
@@ -27,17 +20,17 @@ OPTIONS = {
 }
 
 
-class Store(SyncObjConsumer):
+class Store(pysyncobj.SyncObjConsumer):
     def __init__(self):
         super().__init__()
         self.values = {}
 
-    @replicated
+    @pysyncobj.replicated
     def put(self, key, value):
         self.values[key] = value
         return self._syncObj.raftLastApplied + 1  # the index of the entry that is being applied
 
-    @replicated
+    @pysyncobj.replicated
     def get(self, key):
         return self.values.get(key)
 
@@ -59,16 +52,16 @@ def answer(node, store, addresses, line):
 def main(action, node_id, port, *addresses):
     own = addresses[int(node_id) - 1]
     files = {"journalFile": f"journal-{node_id}", "fullDumpFile": f"dump-{node_id}"}
-    store = Store()
     others = [each for each in addresses if each != own]
-    node = SyncObj(own, others, SyncObjConf(**files, **OPTIONS), consumers=[store])
+    store, conf = Store(), pysyncobj.SyncObjConf(**files, **OPTIONS)
+    node = pysyncobj.SyncObj(own, others, conf, consumers=[store])
 
     class Conversation(socketserver.StreamRequestHandler):
         def handle(self):
             for line in self.rfile:
                 try:
                     reply = answer(node, store, addresses, line)
-                except SyncObjException as error:
+                except pysyncobj.SyncObjException as error:
                     reply = f"error: {REASONS.get(error.errorCode, error.errorCode)}"
                 self.wfile.write(reply.encode() + b"\n")
 

@@ -10,6 +10,7 @@ Source: Gibbons and Korach, Testing Shared Memories, SIAM Journal on Computing 2
 
 from __future__ import annotations
 
+import itertools
 import math
 from bisect import bisect_left
 from collections import defaultdict
@@ -93,7 +94,7 @@ def _check_order(key: str, clusters: list[_Cluster]) -> Iterator[str]:
     """Find clusters that must precede each other; one of them is always a forward one."""
     forward = sorted((each for each in clusters if each.is_forward), key=lambda c: c.first.end)
     begins = [each.first.end for each in forward]
-    for before, after in zip(forward, forward[1:], strict=False):
+    for before, after in itertools.pairwise(forward):
         if after.must_precede(before):
             yield _interleaved(key, before, after)
     for cluster in clusters:

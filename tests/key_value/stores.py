@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import ClassVar
 
 from tests.kafka import PEERS
 from tests.key_value.clients import Connection
@@ -71,7 +72,7 @@ class Stores:
     name: str
     version: str
     program: Path
-    settings: Mapping[str, object]
+    settings: ClassVar[Mapping[str, object]]
 
     def __init__(self, folder: Path, namespaces: Namespaces | None) -> None:
         self.folder = folder
@@ -174,7 +175,7 @@ class QuorateStores(Stores):
     name = "quorate"
     version = "this repository"
     program = HERE.parents[1] / "examples/key_value_store.py"
-    settings = {
+    settings: ClassVar = {
         "metadata.log.max.record.bytes.between.snapshots": 16 * 1024,
         "internal.metadata.log.segment.bytes": 32 * 1024,
         "metadata.max.retention.bytes": 64 * 1024,
@@ -218,7 +219,7 @@ class PySyncObjStores(Stores):
     name = "pysyncobj"
     version = PYSYNCOBJ.partition("==")[2]
     program = HERE / "pysyncobj_store.py"
-    settings = {"logCompactionMinEntries": 200}
+    settings: ClassVar = {"logCompactionMinEntries": 200}
 
     @property
     def python(self) -> Path:

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-UNKNOWN = "unknown outcome"
+UNKNOWN = "OutcomeUnknownError"
 """What an error's text begins with if the put may have been executed."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -116,7 +117,7 @@ def longest_gap(
     It ends with the first acknowledged put, or with the last entry of `acknowledged_s`.
     """
     ordered = sorted(acknowledged_s)
-    gaps = [(after - before, after) for before, after in zip(ordered, ordered[1:], strict=False)]
+    gaps = [(after - before, after) for before, after in itertools.pairwise(ordered)]
     gap, end = max(gaps, default=(0.0, 0.0))
     names = [name for begun, name in faults if begun < end]
     return gap, names[-1] if names else ""

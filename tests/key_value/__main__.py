@@ -82,6 +82,7 @@ def main(
         bool, typer.Option("--guarantees", help="Only print the table of guarantees.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The report as JSON on stdout.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the processes' folders.")] = False,
     out: Annotated[Path | None, typer.Option(help="A file for the report as JSON.")] = None,
 ) -> None:
     """Run a store under faults and judge what its clients and nodes saw."""
@@ -116,10 +117,11 @@ def main(
         print(text)
     if out is not None:
         out.write_text(text + "\n")
-    if not report.is_good:
+    if keep or not report.is_good:
         console.print(f"the processes' folders are left in {folder}")
-        raise typer.Exit(1)
-    shutil.rmtree(folder)
+    else:
+        shutil.rmtree(folder)
+    raise typer.Exit(0 if report.is_good else 1)
 
 
 if __name__ == "__main__":

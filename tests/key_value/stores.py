@@ -170,15 +170,18 @@ class Stores:
 
 
 class QuorateStores(Stores):
-    """examples/key_value_store.py, with small segments and a snapshot every 16 KiB of log."""
+    """examples/key_value_store.py, with a snapshot every 8 KiB of log.
+
+    Segments and retention are small too, so that a node that lags needs a snapshot.
+    """
 
     name = "quorate"
     version = "this repository"
     program = HERE.parents[1] / "examples/key_value_store.py"
     settings: ClassVar = {
-        "metadata.log.max.record.bytes.between.snapshots": 16 * 1024,
-        "internal.metadata.log.segment.bytes": 32 * 1024,
-        "metadata.max.retention.bytes": 64 * 1024,
+        "metadata.log.max.record.bytes.between.snapshots": 8 * 1024,
+        "internal.metadata.log.segment.bytes": 8 * 1024,
+        "metadata.max.retention.bytes": 16 * 1024,
     }
 
     def start(self) -> None:

@@ -43,8 +43,8 @@ def load(program: Path) -> ModuleType:
 
 
 def trace_quorate(module: ModuleType, trace: Trace, settings: dict[str, str]) -> None:
-    """Let `Store` and `quorate.Node` of the program trace."""
-    quorate, store = module.quorate, module.Store
+    """Let `Store` and `quorate.Node` of the program trace, and answer the line `leader`."""
+    quorate, store, answer = module.quorate, module.Store, module.answer
     apply, restore = store.apply, store.restore
 
     def applied(self: Any, batch: Any) -> Any:
@@ -54,6 +54,11 @@ def trace_quorate(module: ModuleType, trace: Trace, settings: dict[str, str]) ->
     def restored(self: Any, snapshot: Any) -> None:
         trace.say("restored")
         restore(self, snapshot)
+
+    async def answer_or_leader(node: Any, state: Any, line: bytes) -> Any:
+        if line.strip() == b"leader":
+            return b"%d" % (node.leader.id or 0)
+        return await answer(node, state, line)
 
     class TracedNode(quorate.Node):  # type: ignore[name-defined, misc]
         def __init__(self, config: dict[str, object], *machine: Any, **options: Any) -> None:
@@ -66,7 +71,7 @@ def trace_quorate(module: ModuleType, trace: Trace, settings: dict[str, str]) ->
                 raise quorate.OutcomeUnknownError(f"{UNKNOWN}: {error}") from None
 
     store.apply, store.restore = applied, restored
-    quorate.Node = TracedNode
+    module.answer, quorate.Node = answer_or_leader, TracedNode
 
 
 def trace_pysyncobj(module: ModuleType, trace: Trace, settings: dict[str, str]) -> None:

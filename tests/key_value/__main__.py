@@ -64,6 +64,7 @@ def table(report: Report) -> Table:
     shown.add_row("longest time without an acknowledged put", gap)
     shown.add_row("snapshots restored at a start", str(report.restored - report.restored_running))
     shown.add_row("snapshots restored while running", str(report.restored_running))
+    shown.add_row("critical lines in the nodes' logs", str(report.alarms))
     shown.add_section()
     shown.add_row("violations", str(len(report.violations)))
     shown.add_row("failures", str(len(report.failures)))
@@ -108,7 +109,10 @@ def main(
             store, folder, namespaces,
             seconds=minutes * 60, seed=seed, local_reads=local_reads, say=console.print,
         )  # fmt: skip
-        report = run.run()
+        try:
+            report = run.run()
+        except TimeoutError as error:
+            sys.exit(f"the store did not start: {error}; its folders are in {folder}")
     console.print(table(report))
     for text in (report.violations + report.failures)[:SHOWN_MAX]:
         console.print(text, markup=False)

@@ -147,6 +147,7 @@ def _figures(reports: Sequence[dict[str, Any]]) -> Iterator[list[str]]:
     gaps = [f"{each['longest_gap_s']} s, {each['longest_gap_fault']}" for each in reports]
     yield ["longest time without an acknowledged put", *gaps]
     yield row("snapshots restored / of them while running", "restored", "restored_running")
+    yield row("critical lines in the nodes' logs", "alarms")
     yield ["violations", *(str(len(each["violations"])) for each in reports)]
 
 

@@ -131,6 +131,7 @@ class Run:
             longest_gap_fault=gap_fault,
             restored=len(restored),
             restored_running=sum(not each.is_first for each in restored),
+            alarms=sum(each.said().count(" CRITICAL ") for each in self.stores.processes.values()),
             violations=violations + differing,
             failures=self.failures,
         )

@@ -14,7 +14,6 @@ import logging
 import os
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 UNKNOWN = "OutcomeUnknownError"
@@ -32,7 +31,7 @@ class Trace:
         self._file.write("".join(f"{line}\n" for line in lines).encode())
 
 
-def load(program: Path) -> ModuleType:
+def load(program: Path) -> Any:
     spec = importlib.util.spec_from_file_location("store", program)
     assert spec is not None
     assert spec.loader is not None
@@ -42,7 +41,7 @@ def load(program: Path) -> ModuleType:
     return module
 
 
-def trace_quorate(module: ModuleType, trace: Trace, settings: dict[str, str]) -> None:
+def trace_quorate(module: Any, trace: Trace, settings: dict[str, str]) -> None:
     """Let `Store` and `quorate.Node` of the program trace, and answer the line `leader`."""
     quorate, store, answer = module.quorate, module.Store, module.answer
     apply, restore = store.apply, store.restore
@@ -74,7 +73,7 @@ def trace_quorate(module: ModuleType, trace: Trace, settings: dict[str, str]) ->
     module.answer, quorate.Node = answer_or_leader, TracedNode
 
 
-def trace_pysyncobj(module: ModuleType, trace: Trace, settings: dict[str, str]) -> None:
+def trace_pysyncobj(module: Any, trace: Trace, settings: dict[str, str]) -> None:
     """Let `Store` of the program trace: `put_v0` is what PySyncObj calls to apply a `put`."""
     store = module.Store
     put, deserialize = store.put_v0, store._deserialize

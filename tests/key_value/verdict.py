@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left, bisect_right
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -15,6 +15,10 @@ from tests.key_value.stores import NODES, Stores, trace_lines
 
 START, RESTORED = "start", "restored"
 TEXT_MAX = 1_000
+
+
+Applied = tuple[str, str]
+"""The key and the value of an applied record."""
 
 
 @dataclass
@@ -44,31 +48,47 @@ def segments(node: int, lines: Iterable[Sequence[str]]) -> list[Segment]:
     return found
 
 
-def merge(found: Iterable[Segment]) -> tuple[dict[int, tuple[str, str]], list[str]]:
-    """The log that the nodes applied, by offset, and in what they differ."""
-    log: dict[int, tuple[str, str]] = {}
-    differing: list[str] = []
-    every = list(found)
-    for segment in every:
+def merge(found: Sequence[Segment]) -> tuple[dict[int, Applied], list[str]]:
+    """The log that the nodes applied, by offset, and in what they differ.
+
+    Where they differ, the log is what most nodes applied, of those that passed the offset.
+    """
+    nodes: dict[int, dict[Applied | None, set[int]]] = defaultdict(lambda: defaultdict(set))
+    for segment in found:
         for offset, key, value in segment.applied:
-            other = log.setdefault(offset, (key, value))
-            if other != (key, value):
-                differing.append(
-                    f"NODES_DIFFER: offset {offset} is {other} at one node, and {(key, value)} at "
-                    f"node {segment.node}"
-                )
-    offsets = sorted(log)
-    for segment in every:
-        own = [offset for offset, _, _ in segment.applied]
-        if own:
-            expected = offsets[bisect_left(offsets, own[0]) : bisect_right(offsets, own[-1])]
-            if own != expected:
-                missing = sorted(set(expected) - set(own))[:5]
-                differing.append(
-                    f"NODES_DIFFER: node {segment.node} applied {len(own)} of {len(expected)} "
-                    f"records between {own[0]} and {own[-1]}, or not in order; missing: {missing}"
-                )
+            nodes[offset][key, value].add(segment.node)
+    offsets = sorted(nodes)
+    for segment in found:
+        applied = {offset for offset, _, _ in segment.applied}
+        for offset in _passed(offsets, segment):
+            if offset not in applied:
+                nodes[offset][None].add(segment.node)
+    log: dict[int, Applied] = {}
+    differing = [f"NODES_DIFFER: {text}" for text in filter(None, map(_out_of_order, found))]
+    for offset in offsets:
+        chosen = max(nodes[offset], key=lambda each: len(nodes[offset][each]))
+        if chosen is not None:
+            log[offset] = chosen
+        if len(nodes[offset]) > 1:
+            texts = [f"{value} at nodes {sorted(at)}" for value, at in nodes[offset].items()]
+            differing.append(f"NODES_DIFFER: offset {offset} is {'; '.join(texts)}")
     return log, differing
+
+
+def _passed(offsets: Sequence[int], segment: Segment) -> Sequence[int]:
+    """The offsets of the log between the first and the last that the segment has."""
+    own = [offset for offset, _, _ in segment.applied]
+    if not own:
+        return ()
+    return offsets[bisect_left(offsets, own[0]) : bisect_right(offsets, own[-1])]
+
+
+def _out_of_order(segment: Segment) -> str:
+    """What is wrong with the order of the offsets, empty if nothing is."""
+    for (before, *_), (after, *_) in itertools.pairwise(segment.applied):
+        if after <= before:
+            return f"node {segment.node} applied offset {after} after {before}"
+    return ""
 
 
 @dataclass
@@ -76,7 +96,8 @@ class Report:
     """The figures of a run.
 
     errors: of puts, by text; in_the_log: how many of those values are in the log all the same.
-    restored: restored snapshots, restored_running: of nodes that ran. failures: of the run itself.
+    restored: restored snapshots, restored_running: of nodes that ran. alarms: lines
+    of the nodes' logs of the level CRITICAL. failures: of the run itself.
     """
 
     store: str
@@ -98,6 +119,7 @@ class Report:
     longest_gap_fault: str
     restored: int
     restored_running: int
+    alarms: int
     violations: list[str]
     failures: list[str]
 

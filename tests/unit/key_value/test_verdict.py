@@ -28,13 +28,24 @@ def test_equal_traces_make_one_log() -> None:
 
 
 def test_nodes_that_applied_something_else_differ() -> None:
-    one = segments(1, lines("start\n0 k a\n2 k b\n3 k c"))
-    _, differing = merge([*one, *segments(2, lines("start\n0 k a\n2 k x"))])
-    assert "offset 2" in differing[0]
-    _, differing = merge([*one, *segments(2, lines("start\n0 k a\n3 k c"))])
-    assert "missing: [2]" in differing[0]
-    _, differing = merge([*one, *segments(2, lines("start\n0 k a\n2 k b\n2 k b\n3 k c"))])
-    assert "applied 4 of 3" in differing[0]
+    text = "start\n0 k a\n2 k b\n3 k c"
+    most = [*segments(1, lines(text)), *segments(2, lines(text))]
+    log, _ = merge(most)
+    found, [differing] = merge([*segments(3, lines("start\n0 k a\n2 k x\n3 k c")), *most])
+    assert found == log
+    assert "offset 2 is ('k', 'x') at nodes [3]; ('k', 'b') at nodes [1, 2]" in differing
+    found, [differing] = merge([*segments(3, lines("start\n0 k a\n3 k c")), *most])
+    assert found == log
+    assert "offset 2 is ('k', 'b') at nodes [1, 2]; None at nodes [3]" in differing
+    found, [differing] = merge([*segments(3, lines("start\n0 k a\n1 k x\n2 k b")), *most])
+    assert found == log
+    assert "offset 1 is" in differing
+
+
+def test_a_node_applies_in_order_and_once() -> None:
+    twice = segments(1, lines("start\n0 k a\n2 k b\n2 k b\n3 k c"))
+    _, [differing] = merge(twice)
+    assert "offset 2 after 2" in differing
 
 
 def test_the_longest_gap_is_named_after_the_last_fault_before_its_end() -> None:

@@ -50,6 +50,21 @@ ROWS = (
         "serializer.py:62-101; no `fsync` in the package",
     ),
     Row(
+        "The same log on every node",
+        "Yes",
+        "No: while a node receives a dump, its commit index advances over entries of its own log "
+        "that were not compared with the leader's. A leader that was cut off applies its own "
+        "commands that way, and then replaces its state by the dump",
+        "Measured: what each node applied. PySyncObj: the cause is in syncobj.py:1021-1033",
+    ),
+    Row(
+        "Retries that take effect once",
+        "The client retries only what was certainly not appended",
+        "None: a command has no identity, so a repeated one is applied twice",
+        "Quorate: `Client.append` (services/quorate/rpc/client). PySyncObj: the arguments of "
+        "`_applyCommand` (syncobj.py:492)",
+    ),
+    Row(
         "Outcome of a write under faults",
         "An error says whether the write may have been executed (`OutcomeUnknownError`) or "
         "certainly was not",

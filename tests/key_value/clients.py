@@ -24,14 +24,19 @@ STAY = 30
 """After so many operations a client goes to another node."""
 BACKOFF_S = 0.2
 
-CERTAINLY_NOT = {"QUEUE_FULL", "MISSING_LEADER", "NOT_LEADER", "REQUEST_DENIED", "DISCARDED"}
-"""PySyncObj's errors after which, by its documentation and its source, a command has no effect."""
 PERHAPS = {"LEADER_CHANGED", "UNKNOWN_OUTCOME", "Timeout"}
+"""PySyncObj's errors after which a command may take effect.
+
+The documentation of LEADER_CHANGED says that it does not, but the new leader may have the command.
+"""
 ERROR = "error: "
 
 
 def is_unknown(error: str) -> bool:
-    """Whether a put that failed like that may take effect. error: what follows `error: `."""
+    """Whether a put that failed like that may take effect. error: what follows `error: `.
+
+    After every other error it certainly does not: both libraries document that.
+    """
     return error in PERHAPS or error.startswith(UNKNOWN)
 
 

@@ -32,8 +32,8 @@ ROWS = (
         "`read_index`, which adds nothing to the log",
         "No call for it. A read of the object is local and may be stale; a read that is itself a "
         "replicated command is linearizable, and adds an entry to the log",
-        "Measured, both kinds of PySyncObj's reads. PySyncObj: `getStatus` and `_getLeader` warn "
-        "that there may be several leaders (syncobj.py:1166)",
+        "Measured, both kinds of PySyncObj's reads. PySyncObj: `_isLeader` and `_getLeader` warn "
+        "that there may be several leaders (syncobj.py:1166, 1177)",
     ),
     Row(
         "Durability against `kill -9`, of all nodes at once too",
@@ -55,7 +55,8 @@ ROWS = (
         "No: while a node receives a dump, its commit index advances over entries of its own log "
         "that were not compared with the leader's. A leader that was cut off applies its own "
         "commands that way, and then replaces its state by the dump",
-        "Measured: what each node applied. PySyncObj: the cause is in syncobj.py:1021-1033",
+        "Measured: what each node applied. PySyncObj: the cause, as we read it, "
+        "is syncobj.py:1021-1033",
     ),
     Row(
         "Retries that take effect once",
@@ -75,7 +76,7 @@ ROWS = (
     ),
     Row(
         "Membership changes",
-        "One at a time, a voter only votes by the log's voter set, a lost directory is another "
+        "One at a time, each a record in the log; a directory that was lost counts as another "
         "replica (KIP-853)",
         "`dynamicMembershipChange`, off by default. Meant to be one at a time, but the index of "
         "the pending change is never set, so a second change is accepted before the first commits",
@@ -84,11 +85,12 @@ ROWS = (
     ),
     Row(
         "Snapshots",
-        "Written while the node serves, checksummed, fetched by nodes that lag, and restored at a "
-        "start",
-        "Written by a forked child without a checksum, sent to nodes that lag, and restored at a "
-        "start. A dump that cannot be read is logged, and the node continues without it",
-        "Measured: restored snapshots. PySyncObj: serializer.py:62-101, syncobj.py:1472-1512",
+        "Written while the node serves, fetched by nodes that lag, restored at a start. With a "
+        "damaged one, a node refuses to start",
+        "Written by a forked child, sent to nodes that lag, restored at a start. A damaged one is "
+        "logged, and the node continues without it",
+        "Measured: restored snapshots. Damage: tests/attacks/test_files.py. PySyncObj: "
+        "serializer.py:62-101, syncobj.py:1472-1512",
     ),
     Row(
         "Watch",
@@ -126,7 +128,8 @@ MEASUREMENT = """
 `python -m tests.key_value --store NAME --minutes 3 --seed 22`: three processes on one machine and
 six clients. Processes are killed, paused and partitioned, one fault at a time. A violation is a
 read that is not linearizable, an acknowledged value that is not in the log exactly once, a rejected
-value in the log, or nodes that differ.
+value in the log, or an offset at which nodes applied different records. The machine was busy: most
+of Quorate's longest time passed before the three killed processes had imported their modules.
 """
 
 

@@ -197,23 +197,18 @@ class QuorateStores(Stores):
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{voters} of {len(NODES)} voters after {START_S:g} s")
             time.sleep(POLL_S)
-        self._command("features", "upgrade")
 
     def _voters(self) -> int:
-        status = self._command("metadata-quorum", "describe", "--status")
-        found = re.search(r"CurrentVoters: *(\[.*\])", status)
-        return 0 if found is None else len(json.loads(found[1]))
-
-    def _command(self, group: str, *arguments: str) -> str:
-        """What a command of `quorate` prints."""
+        """How many voters `quorate metadata-quorum describe` finds, 0 if it finds no leader."""
         done = subprocess.run(
             [
-                *self._prefix(NODES[0]), sys.executable, *QUORATE, group,
-                "--bootstrap-controller", ",".join(self.addresses), *arguments,
+                *self._prefix(NODES[0]), sys.executable, *QUORATE, "metadata-quorum",
+                "--bootstrap-controller", ",".join(self.addresses), "describe", "--status",
             ],
             capture_output=True, text=True, timeout=COMMAND_S, env=environment(),
         )  # fmt: skip
-        return done.stdout + done.stderr
+        found = re.search(r"CurrentVoters: *(\[.*\])", done.stdout)
+        return 0 if found is None else len(json.loads(found[1]))
 
 
 class PySyncObjStores(Stores):

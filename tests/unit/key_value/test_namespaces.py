@@ -58,3 +58,9 @@ def test_they_are_gone_when_closed(namespaces: Namespaces) -> None:
     namespaces.close()
     with pytest.raises(FileNotFoundError), namespaces.inside(1):
         pass
+
+
+def test_without_the_command_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(NoNamespacesError, match="iproute2"):
+        Namespaces(3)

@@ -127,7 +127,7 @@ def loaded_records() -> int:
     """From the bytes of a snapshot."""
     image = MetadataImage()
     with collection_paused():
-        return sum(load_batch(image, header, batch) for header, batch in SNAPSHOT)
+        return sum(len(load_batch(image, header, batch)) for header, batch in SNAPSHOT)
 
 
 def indexed_partitions() -> int:

@@ -27,6 +27,7 @@ from quorate.metadata.authorizer import CLUSTER, Operation
 from quorate.metadata.describe import describe_features
 from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.metadata.metadata_version import (
+    APPLICATION_VERSION,
     CONTROLLER_REGISTRATION,
     KRAFT_VERSION,
     METADATA_VERSION,
@@ -216,7 +217,9 @@ class QuorumRequests:
         level, _ = node.membership_at(node.high_watermark)
         kraft = r.FeatureDescription(KRAFT_VERSION, SUPPORTED_KRAFT_VERSION, level)
         image = self._image()
-        return (kraft, *describe_features(image, SUPPORTED)), image.offset
+        described = describe_features(image, SUPPORTED)
+        kafkas = (each for each in described if each.name != APPLICATION_VERSION)
+        return (kraft, *kafkas), image.offset
 
     def _described(self, request: cluster.DescribeControllers, caller: Caller) -> MetadataAnswer:
         leader = self._raft.node.current_leader

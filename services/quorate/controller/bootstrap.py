@@ -65,7 +65,7 @@ def bootstrap_levels(features: Mapping[str, int], release: int | None) -> dict[s
         )
     levels = levels_of(level) | dict(features)
     for (name, least), (needed, needed_level) in DEPENDENCIES.items():
-        if levels[name] >= least and levels[needed] < needed_level:
+        if levels.get(name, 0) >= least and levels[needed] < needed_level:
             raise BootstrapError(
                 f"{name} could not be set to {levels[name]} because it depends on {needed} level "
                 f"{needed_level}"

@@ -51,6 +51,7 @@ from quorate.raft import outputs as out
 from quorate.rpc.tls import TlsConfig
 from quorate.rpc.wire.limits import format_address
 from quorate.rpc.wire.values import FormatMode
+from quorate.runtime.application_service import ApplicationService
 from quorate.runtime.authorizer import NodeAuthorizer
 from quorate.runtime.consistency import ConsistencyChecker
 from quorate.runtime.metadata_service import MetadataService
@@ -205,6 +206,7 @@ class Controller:
         controller = _metadata_controller(config, meta, storage.log.recovered.end_offset)
         metadata = MetadataService(loader, controller, batch_bytes_max=BATCH_BYTES_MAX)
         metadata.bind(driver)
+        applications = ApplicationService(driver, loader)
         if self._authorizer is not None:
             self._authorizer.follow(loader, node.voter_ids)
         shared = NodeComponents(
@@ -216,6 +218,7 @@ class Controller:
             self._tls,
             self._shutdown.fail,
             self._authorizer,
+            applications,
         )
         extensions = [factory(shared) for factory in self._extension_factories]
         refuses = partial(refusal_of, extensions)

@@ -239,6 +239,11 @@ class MetadataController:
         """Whether Kafka's nodes use this quorum, as of the last written record (rule 7)."""
         return self.image.features.kafka_nodes
 
+    @property
+    def application_version(self) -> int:
+        """The level of application.version as of the last written record."""
+        return self.image.features.application_version
+
     def admit_kafka_nodes(self, now_ms: int, next_offset: int) -> ControllerResult:
         """Say that Kafka's nodes use this quorum; no records if the log says so already (rule 7).
 

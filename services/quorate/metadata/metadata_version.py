@@ -25,6 +25,7 @@ from quorate.records.metadata import (
 METADATA_VERSION = "metadata.version"
 KRAFT_VERSION = "kraft.version"
 ELR_VERSION = "eligible.leader.replicas.version"
+APPLICATION_VERSION = "application.version"
 
 MINIMUM_LEVEL = 7
 LATEST_LEVEL = 30
@@ -40,13 +41,15 @@ RELEASES: Final = {
 SUPPORTED: Final[dict[str, VersionRange]] = {
     METADATA_VERSION: VersionRange(MINIMUM_LEVEL, LATEST_LEVEL),
     ELR_VERSION: VersionRange(0, 1),
+    APPLICATION_VERSION: VersionRange(0, 1),
     "group.version": VersionRange(0, 1),
     "share.version": VersionRange(0, 1),
     "streams.version": VersionRange(0, 1),
     "transaction.version": VersionRange(0, 2),
 }
 """The features that this release can finalize (kraft.version belongs to the quorum). Brokers
-implement groups, shares, streams and transactions; the controller only stores their levels."""
+implement groups, shares, streams and transactions; the controller only stores their levels.
+application.version belongs to the records of applications (`quorate.applications`)."""
 
 FEATURE_SINCE: Final = {
     "group.version": 22,

@@ -13,6 +13,7 @@ from typing import Generic, Protocol, TypeVar
 
 from quorate.process.node_config import NodeConfig
 from quorate.rpc.tls import TlsConfig
+from quorate.runtime.application_service import ApplicationService
 from quorate.runtime.authorizer import NodeAuthorizer
 from quorate.runtime.driver import RaftDriver
 from quorate.runtime.metadata_loader import MetadataLoader
@@ -37,6 +38,8 @@ class NodeComponents(Generic[ConfigT]):
     """Stops the node, whose error is one line with the text of this one."""
     authorizer: NodeAuthorizer | None = None
     """Authorizes requests; None if no request needs authorization."""
+    applications: ApplicationService | None = None
+    """None on nodes that cannot lead."""
 
 
 class Extension(Protocol):

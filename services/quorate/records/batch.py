@@ -302,6 +302,34 @@ def iter_records(batch: memoryview, header: BatchHeader) -> Iterator[StoredRecor
         raise CorruptBatchError(position, f"{size - position} bytes too many in the batch")
 
 
+def iter_keys(batch: Buffer, header: BatchHeader) -> Iterator[tuple[int, bytes | None, bool]]:
+    """(offset delta, key, whether it has a value) of each record of a batch that was verified.
+
+    This takes a fraction of the time of `iter_records`. CorruptBatchError if a record passes the
+    end of its batch.
+    """
+    data = bytes(batch)
+    size = len(data)
+    position = HEADER_SIZE
+    try:
+        for _ in range(header.count):
+            start = position
+            length, position = _read_varint(data, position)
+            end = position + length
+            # One byte of attributes; the delta of the timestamp is mostly one byte, too.
+            position += 1
+            while data[position] & 0x80:
+                position += 1
+            delta, position = _read_varint(data, position + 1)
+            key, position = _read_sized(data, position, end)
+            if not position < end <= size:
+                raise CorruptBatchError(start, f"a record of {length} bytes")
+            yield delta, key, data[position] != 1  # the size of a null is -1, the varint 1
+            position = end
+    except IndexError:
+        raise CorruptBatchError(size, "a record passes the end of its batch") from None
+
+
 def snapshot_records(batch: memoryview, header: BatchHeader) -> Iterator[Record]:
     """The records of a checkpoint's batch, with their offsets in the log, None if unknown.
 

@@ -87,6 +87,8 @@ class RaftDriver:
     on_committed: called with the high watermark after each advance.
     on_role, on_voters: called after each change of the role or the voter set.
     on_leadership: called when this replica gains leadership, and when it loses it.
+    on_append: called with the offset and the bytes of each data batch that this replica appends as
+    the leader, within the step that appends it. Set it while the replica leads.
     traces: traces sampled appends; None disables tracing.
     """
 
@@ -108,6 +110,7 @@ class RaftDriver:
         traces: WriteTraces | None = None,
     ) -> None:
         self.traces = traces
+        self.on_append: Callable[[int, bytearray], None] | None = None
         self.node = node
         self.log = log
         self.recorder = Recorder()
@@ -338,6 +341,8 @@ class RaftDriver:
     def _await_commit(self, pending: PendingAppend) -> None:
         """Queue an append whose offset is assigned."""
         self.commits.add(pending)
+        if self.on_append is not None:
+            self.on_append(pending.base_offset, pending.batch)
         if pending.span is not None and self.traces is not None:
             first = pending.base_offset
             self.traces.appended(pending.span, first, first + pending.count, self.node.epoch)

@@ -84,17 +84,17 @@ def apply_batch(image: MetadataImage, header: BatchHeader, batch: memoryview) ->
     return image.apply_batch(records, first, header.epoch, header.max_timestamp)
 
 
-def load_batch(image: MetadataImage, header: BatchHeader, batch: memoryview) -> int:
+def load_batch(image: MetadataImage, header: BatchHeader, batch: memoryview) -> Sequence[AnyRecord]:
     """Replay one batch of a snapshot into an image without listeners.
 
-    Returns the number of its metadata records. Raises ReplayError.
+    Returns its metadata records. Raises ReplayError.
     """
     if not holds_metadata(batch, header):
-        return 0
+        return ()
     first, records = metadata_records(batch, header)
     if records:
         image.load_batch(records, first, header.epoch, header.max_timestamp)
-    return len(records)
+    return records
 
 
 def place(image: MetadataImage, snapshot: OffsetAndEpoch) -> None:

@@ -13,7 +13,8 @@ awaits. All other code reads it on that thread, and keeps only frozen parts of i
 4. A record that cannot be replayed stops the node, with its offset and the reason. None is skipped.
 
 Batches of applications (records with keys) are recognized by their first record and skipped. The
-loader only notes that there are some.
+loader only notes that there are some. While application.version is finalized, it also maintains
+their state (`quorate.applications`), in the same steps as the image.
 
 Source: KIP-630, KIP-631, "Loading the metadata"; Kafka's MetadataLoader.
 """
@@ -26,21 +27,29 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+from quorate.applications import ApplicationState
 from quorate.log.errors import LogError, SnapshotNotFoundError
 from quorate.log.metadata_log import MetadataLog
 from quorate.metadata.image.delta import MetadataDelta
 from quorate.metadata.image.metadata_image import MetadataImage, ReplayError
-from quorate.raft.types import OffsetAndEpoch
-from quorate.records.batch import BatchHeader, has_keys, iter_batches, read_header
+from quorate.records.batch import has_keys, iter_batches
 from quorate.records.errors import RecordsError
 from quorate.runtime.gc_tuning import collection_paused
-from quorate.runtime.metadata_batches import apply_batch, holds_metadata, load_batch, place
+from quorate.runtime.metadata_batches import holds_metadata
+from quorate.runtime.replay import (
+    READ_BYTES_MAX,
+    CommittedBatch,
+    Replayed,
+    apply_changes,
+    derive_state,
+    load_snapshot,
+    may_finalize,
+    replay,
+)
 from quorate.runtime.tasks import supervise
 
 LOGGER = logging.getLogger(__name__)
 
-READ_BYTES_MAX = 1024 * 1024
-"""Bytes of the log to replay between two checks of the high watermark."""
 LOOP_RECORDS_MAX = 500
 """More records than this are replayed in a worker thread."""
 LOOP_SLICE_S = 0.005
@@ -51,19 +60,18 @@ PLAIN_DELAY_S = 0.05
 Listener = Callable[[MetadataImage, MetadataDelta], None]
 
 
-_Batch = tuple[BatchHeader, memoryview]
-
-
 class MetadataLoader:
     """Replays the committed log. Its method `committed` is the driver's `on_committed`.
 
     on_fatal: called once, with the reason, if the log cannot be replayed. has_applications: whether
-    there are records of applications before `offset`.
+    there are records of applications before `offset`. applications: their state at `offset`, None
+    while application.version is 0; as the image, it is read on the event loop only.
     """
 
     def __init__(self, log: MetadataLog, *, on_fatal: Callable[[BaseException], None]) -> None:
         self.image = MetadataImage()
         self.has_applications = False
+        self.applications: ApplicationState | None = None
         self._log = log
         self._on_fatal = on_fatal
         self._offset = 0
@@ -148,22 +156,45 @@ class MetadataLoader:
             if self._offset < self._log.start_offset:
                 await self._reload()
                 continue
-            found, end = self._read()
-            if sum(header.count for header, _ in found) > LOOP_RECORDS_MAX:
-                image = self.image.copy()
-                changes = await asyncio.to_thread(_replay, image, found)
-                self._advance(image, changes, end)
-            elif found:
-                self._advance(self.image, _replay(self.image, found), end)
-            else:
-                self._advance(self.image, None, end)
+            await self._replay(*self._read())
             if time.monotonic() - slice_began > LOOP_SLICE_S:
                 await asyncio.sleep(0)
                 slice_began = time.monotonic()
 
-    def _read(self) -> tuple[list[_Batch], int]:
-        """Some of the next metadata batches, and the offset after the last examined batch."""
-        found: list[_Batch] = []
+    async def _replay(self, found: list[CommittedBatch], end: int) -> None:
+        """Replay batches and advance to their end, or after a batch that finalizes the level."""
+        if not found:
+            self._advance(self.image, None, end)
+            return
+        is_large = sum(header.count for header, _ in found) > LOOP_RECORDS_MAX
+        image = self.image
+        if is_large or may_finalize(image, found):
+            image = image.copy()
+            done = await asyncio.to_thread(replay, image, found)
+        else:
+            done = replay(image, found)
+        if done.finalized_by is not None:
+            assert image is not self.image, "until the state is derived, the old image is in use"
+            end = done.finalized_by.end_offset
+            state = await derive_state(self._log, done.finalized_by)
+            if state is None:
+                return  # a received snapshot replaces the log
+            LOGGER.info("derived the state of applications before offset %d", end)
+            self.applications = state
+        else:
+            await self._replay_applications(done)
+        self._advance(image, done.changes, end)
+
+    async def _replay_applications(self, done: Replayed) -> None:
+        if done.is_dropped:
+            self.applications = None
+        elif self.applications is not None:
+            self.applications = await apply_changes(self.applications, done.applications)
+
+    def _read(self) -> tuple[list[CommittedBatch], int]:
+        """Some of the next batches to replay, and the offset after the last examined batch."""
+        has_state = self.applications is not None
+        found: list[CommittedBatch] = []
         position = self._offset
         records = 0
         limit = min(self._committed, self._log.end_offset)
@@ -171,10 +202,11 @@ class MetadataLoader:
             for header, batch in iter_batches(chunk):
                 if records > 0 and records + header.count > LOOP_RECORDS_MAX:
                     return found, position
-                if holds_metadata(batch, header):
+                is_metadata = holds_metadata(batch, header)
+                if is_metadata or (has_state and not header.is_control):
                     found.append((header, batch))
                     records += header.count
-                elif not self.has_applications:
+                if not is_metadata and not self.has_applications:
                     self.has_applications = has_keys(batch, header)
                 position = header.end_offset
         assert position > self._offset, f"the log has nothing at committed offset {position}"
@@ -189,23 +221,22 @@ class MetadataLoader:
             return
         try:
             with collection_paused(freeze=True):
-                image, count, has_applications = await asyncio.to_thread(
-                    load_snapshot, self._log, snapshot
-                )
+                loaded = await asyncio.to_thread(load_snapshot, self._log, snapshot)
         except SnapshotNotFoundError:
             return  # a later one replaced it; the caller tries again if it needs one
         LOGGER.info(
             "loaded %d metadata records of snapshot %s in %.1f s",
-            count,
+            loaded.records,
             snapshot,
             time.monotonic() - started,
         )
         self._committed = max(self._committed, snapshot.offset)
         self._wake.set()
         had_any = self._in_use
-        self.image = image
-        self.has_applications = has_applications
-        changes = image.as_delta() if count or had_any else None
+        self.has_applications = loaded.has_applications
+        self.applications = loaded.applications
+        image = loaded.image
+        changes = image.as_delta() if loaded.records or had_any else None
         self._advance(image, changes, snapshot.offset)
 
     def _advance(
@@ -224,30 +255,3 @@ class MetadataLoader:
             elif not future.done():
                 future.set_result(None)
         self._waiting = still
-
-
-def _replay(image: MetadataImage, batches: list[_Batch]) -> MetadataDelta:
-    """Apply batches in order; returns the changes."""
-    changes = MetadataDelta()
-    for header, batch in batches:
-        changes.add(apply_batch(image, header, batch))
-    return changes
-
-
-def load_snapshot(log: MetadataLog, snapshot: OffsetAndEpoch) -> tuple[MetadataImage, int, bool]:
-    """The image in a snapshot, the number of its metadata records, whether it has others.
-
-    This can take seconds: call it in a worker thread. Raises LogError, ReplayError,
-    SnapshotNotFoundError.
-    """
-    image = MetadataImage()
-    count = 0
-    has_applications = False
-    for batch in log.iter_snapshot_batches(snapshot):
-        assert isinstance(batch.data, bytes | memoryview), type(batch.data)
-        view = memoryview(batch.data)
-        header = read_header(view)
-        count += load_batch(image, header, view)
-        has_applications = has_applications or has_keys(view, header)
-    place(image, snapshot)
-    return image, count, has_applications

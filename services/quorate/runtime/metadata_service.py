@@ -75,6 +75,12 @@ NO_KAFKA_NODES = (
 )
 
 
+NO_KAFKA_NODES_AT_LEVEL = (
+    "application.version is finalized, and Kafka's nodes do not support it: disable it, or connect "
+    "Kafka's nodes to a quorum without applications"
+)
+
+
 class _LeadershipLostError(Exception):
     """This node lost leadership while a request waited for a commit."""
 
@@ -305,20 +311,22 @@ class MetadataService:
         """Let the log say that Kafka's nodes use this quorum (step 5): (error, message).
 
         NONE: it says so, and that is committed. POLICY_VIOLATION: the log has records of
-        applications. Any other error: unknown at present, for instance because this node does not
-        lead.
+        applications, or application.version is finalized. Any other error: unknown at present, for
+        instance because this node does not lead.
         """
-        rejected = ErrorCode.POLICY_VIOLATION, NO_KAFKA_NODES
         if self.has_applications:
-            return rejected
+            return ErrorCode.POLICY_VIOLATION, NO_KAFKA_NODES
         if self._loader.image.features.kafka_nodes:
             return ErrorCode.NONE, ""
-        is_rejected = False
+        rejection = ""
 
         def build(next_offset: int) -> tuple[int, bytearray] | None:
-            nonlocal is_rejected
-            is_rejected = self.has_applications
-            if is_rejected:
+            nonlocal rejection
+            if self.has_applications:
+                rejection = NO_KAFKA_NODES
+            elif self._controller.application_version:
+                rejection = NO_KAFKA_NODES_AT_LEVEL
+            if rejection:
                 return None
             admitted = self._controller.admit_kafka_nodes(self.driver.now_ms(), next_offset)
             return self._batch(admitted, next_offset)
@@ -328,8 +336,8 @@ class MetadataService:
                 refusal = await self._append(build, timeout_ms, "admitting a Kafka node")
         except TimeoutError:
             refusal = self._answer(ErrorCode.REQUEST_TIMED_OUT, f"no commit in {timeout_ms} ms")
-        if is_rejected:
-            return rejected
+        if rejection:
+            return ErrorCode.POLICY_VIOLATION, rejection
         return (ErrorCode.NONE, "") if refusal is None else (refusal.error, refusal.message)
 
     # --- appending --------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 
+from quorate.applications import state_records
 from quorate.log.errors import LogError
 from quorate.log.metadata_log import MetadataLog
 from quorate.raft.types import OffsetAndEpoch
@@ -138,6 +139,8 @@ class Snapshotter:
         if previous is not None and previous.offset >= offset:
             return None
         image = self._loader.image.copy()
+        state = self._loader.applications
+        applications = () if state is None else tuple(state_records(state))
         timestamp = _timestamp_before(self._log, offset)
         try:
             await asyncio.to_thread(
@@ -148,6 +151,7 @@ class Snapshotter:
                 timestamp,
                 chain(
                     snapshot_batches(image.records(), timestamp),
+                    snapshot_batches(applications, timestamp),
                     _application_batches(self._log, previous, offset),
                 ),
             )

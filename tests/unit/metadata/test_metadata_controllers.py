@@ -9,7 +9,12 @@ import pytest
 from quorate.metadata import requests as r
 from quorate.metadata.controller import CurrentControllers
 from quorate.metadata.image.configs import ConfigResourceType
-from quorate.metadata.metadata_version import ELR_VERSION, METADATA_VERSION, SUPPORTED
+from quorate.metadata.metadata_version import (
+    APPLICATION_VERSION,
+    ELR_VERSION,
+    METADATA_VERSION,
+    SUPPORTED,
+)
 from quorate.raft.errors import ErrorCode as E
 from quorate.raft.types import Endpoint, VersionRange
 from quorate.records.metadata import (
@@ -199,3 +204,47 @@ def test_a_later_active_controller_does_not_fix_min_insync_replicas_again() -> N
     assert cluster.committed.features.levels[ELR_VERSION] == 1
     cluster.activate()
     assert cluster.last == ()
+
+
+# --- application.version --------------------------------------------------------------------------
+
+
+def finalized(cluster: Cluster, level: int, kind: int = 1) -> tuple[E, str]:
+    update = r.FeatureUpdate(APPLICATION_VERSION, level, kind)
+    response = cluster.ask(r.UpdateFeatures((update,)))
+    return response.error, response.message
+
+
+def test_application_version_goes_up_and_down() -> None:
+    cluster = Cluster()
+    assert finalized(cluster, 1) == (E.NONE, "")
+    assert cluster.last == (FeatureLevelRecord(APPLICATION_VERSION, 1, version=0),)
+    assert cluster.committed.features.application_version == 1
+    assert finalized(cluster, 0)[0] is E.INVALID_UPDATE_VERSION
+    assert finalized(cluster, 0, 2) == (E.NONE, "")
+    assert cluster.committed.features.application_version == 0
+
+
+def test_application_version_needs_registered_voters() -> None:
+    cluster = Cluster(level=14)
+    error, text = finalized(cluster, 1)
+    assert (error, "depends on metadata.version level 15" in text) == (
+        E.INVALID_UPDATE_VERSION,
+        True,
+    )
+    cluster = Cluster()
+    cluster.controller.controllers_are(CurrentControllers(frozenset({8}), frozenset()))
+    assert "has not registered" in finalized(cluster, 1)[1]
+    old = replace(registration(8), features=registration(8).features[1:])
+    assert old.features[0].name != APPLICATION_VERSION
+    assert cluster.ask(old).error is E.NONE
+    assert "Controller 8 does not support this feature" in finalized(cluster, 1)[1]
+    assert cluster.ask(registration(8, 1)).error is E.NONE
+    assert finalized(cluster, 1) == (E.NONE, "")
+
+
+def test_application_version_excludes_kafkas_nodes() -> None:
+    cluster = Cluster()
+    cluster.run(cluster.controller.admit_kafka_nodes(0, cluster.offset))
+    assert "Kafka's nodes use this quorum" in finalized(cluster, 1)[1]
+    assert finalized(cluster, 0, 2) == (E.NONE, "")

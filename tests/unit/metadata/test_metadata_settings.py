@@ -535,10 +535,11 @@ def test_eligible_replicas_need_a_metadata_version_and_one_min_isr() -> None:
     assert cluster.last == (rec.FeatureLevelRecord(ELR, 0),), "changes of partitions clear them"
 
 
-def test_what_is_supported_is_what_kafka_4_3_supports() -> None:
+def test_what_is_supported_is_what_kafka_4_3_supports_and_application_version() -> None:
     assert {
         "metadata.version": VersionRange(7, 30),
         ELR: VersionRange(0, 1),
+        "application.version": VersionRange(0, 1),
         "group.version": VersionRange(0, 1),
         "share.version": VersionRange(0, 1),
         "streams.version": VersionRange(0, 1),

@@ -56,7 +56,7 @@ from quorate.rpc.metadata_client import MetadataClient
 from quorate.runtime.gc_tuning import collection_paused
 from quorate.runtime.metadata_batches import snapshot_batches
 from quorate.runtime.metadata_files import read_directory, read_snapshot
-from quorate.runtime.metadata_loader import load_snapshot
+from quorate.runtime.replay import load_snapshot
 
 NAME = "metadata"
 BROKERS = (1001, 1002, 1003)
@@ -275,7 +275,7 @@ def _replay_rate(directory: Path, snapshot: OffsetAndEpoch, count: int) -> float
     try:
         with collection_paused():
             began = time.process_time()
-            _, found, _ = load_snapshot(log, snapshot)
+            found = load_snapshot(log, snapshot).records
             seconds = time.process_time() - began
     finally:
         log.close()

@@ -9,7 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from quorate.metadata.image.delta import MetadataDelta
-from quorate.metadata.metadata_version import LATEST_LEVEL, METADATA_VERSION
+from quorate.metadata.metadata_version import (
+    APPLICATION_VERSION,
+    LATEST_LEVEL,
+    METADATA_VERSION,
+)
 from quorate.records.metadata import (
     KAFKA_NODES,
     FeatureLevelRecord,
@@ -38,6 +42,11 @@ class FeaturesImage:
     def metadata_version(self) -> int:
         """The finalized level of metadata.version, 0 if none is finalized."""
         return self.levels.get(METADATA_VERSION, 0)
+
+    @property
+    def application_version(self) -> int:
+        """The finalized level of application.version, 0 if none is finalized."""
+        return self.levels.get(APPLICATION_VERSION, 0)
 
     @property
     def migration_is_under_way(self) -> bool:

@@ -21,6 +21,8 @@ from quorate.metadata.managers.config_manager import MIN_ISR
 from quorate.metadata.managers.controller_context import ControllerContext, RefusedError
 from quorate.metadata.managers.controller_manager import current_controllers
 from quorate.metadata.metadata_version import (
+    APPLICATION_VERSION,
+    CONTROLLER_REGISTRATION,
     ELR,
     ELR_VERSION,
     KRAFT_VERSION,
@@ -47,6 +49,8 @@ BOOTSTRAP_LEVELS: Final[Mapping[str, int]] = {METADATA_VERSION: LATEST_LEVEL}
 
 DEPENDENCIES: Final[Mapping[tuple[str, int], tuple[str, int]]] = {
     (ELR_VERSION, 1): (METADATA_VERSION, ELR),
+    # Then every voter has registered whether it supports the level.
+    (APPLICATION_VERSION, 1): (METADATA_VERSION, CONTROLLER_REGISTRATION),
 }
 """Maps (feature, level) to the (feature, minimum level) that it requires."""
 
@@ -109,6 +113,10 @@ def _check(context: ControllerContext, update: FeatureUpdate) -> None:
     if update.name == METADATA_VERSION and context.image.features.migration_is_under_way:
         raise _refuse(
             update, "Unable to modify metadata.version while a ZK migration is in progress."
+        )
+    if update.name == APPLICATION_VERSION and context.image.features.kafka_nodes:
+        raise _refuse(
+            update, "Kafka's nodes use this quorum, which therefore has no records of applications."
         )
     if update.level > current and update.upgrade_type != UPGRADE:
         raise _refuse(update, "Can't downgrade to a newer version.")

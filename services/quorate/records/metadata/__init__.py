@@ -5,6 +5,12 @@ them; `decoding` and `encoding` build a function per class and version; `registr
 registry and the frame; `as_json` prints as Kafka's tools do, and `from_json` reads that.
 """
 
+from quorate.records.metadata.applications import (
+    ApplicationSummary,
+    ApplicationTag,
+    application_field,
+    application_record,
+)
 from quorate.records.metadata.as_json import json_text
 from quorate.records.metadata.cluster import (
     KAFKA_NODES,
@@ -69,6 +75,8 @@ __all__ = [
     "RECORD_TYPES",
     "AbortTransactionRecord",
     "AccessControlEntryRecord",
+    "ApplicationSummary",
+    "ApplicationTag",
     "BeginTransactionRecord",
     "BrokerRegistrationChangeRecord",
     "ClearElrRecord",
@@ -101,6 +109,8 @@ __all__ = [
     "UserScramCredentialRecord",
     "ZkMigrationState",
     "ZkMigrationStateRecord",
+    "application_field",
+    "application_record",
     "decode",
     "decode_json",
     "encode",

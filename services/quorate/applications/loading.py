@@ -1,0 +1,58 @@
+"""The state of applications in snapshots, both directions.
+
+Between the metadata records and the records of applications, a snapshot has NoOpRecords whose
+tagged fields contain what the records of applications alone do not say. They are in batches of
+their own, so a reader recognizes them by a batch's first record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from quorate.applications.changes import changes_of
+from quorate.applications.state import ApplicationState
+from quorate.records.batch import BatchHeader
+from quorate.records.metadata import (
+    ApplicationSummary,
+    ApplicationTag,
+    MetadataRecord,
+    NoOpRecord,
+    UnknownRecord,
+    application_field,
+    application_record,
+)
+from quorate.records.primitives import Buffer
+
+
+def state_records(state: ApplicationState) -> Iterator[NoOpRecord]:
+    """The records of a snapshot, which precede its records of applications."""
+    summary = ApplicationSummary(state.last_offset, state.time_ms)
+    yield application_record(ApplicationTag.APPLICATION_STATE, summary.to_bytes())
+
+
+class StateLoader:
+    """Derives the state from a snapshot's batches, which must be passed in order."""
+
+    def __init__(self) -> None:
+        self._state = ApplicationState()
+        self._summary: ApplicationSummary | None = None
+
+    def add_records(self, records: Sequence[MetadataRecord | UnknownRecord]) -> None:
+        """Take the records of a metadata batch. Raises RecordsError."""
+        if not records or not isinstance(records[0], NoOpRecord):
+            return
+        for record in records:
+            found = application_field(record)
+            if found is not None and found[0] == ApplicationTag.APPLICATION_STATE:
+                self._summary = ApplicationSummary.from_bytes(found[1])
+
+    def add_batch(self, batch: Buffer, header: BatchHeader) -> None:
+        """Take a batch of records of applications. Raises RecordsError."""
+        self._state.apply(changes_of(batch, header, header.log_base_offset))
+
+    def finish(self) -> ApplicationState:
+        """The state as of the snapshot's offset."""
+        # Without a summary, no timestamp counts yet: the level was finalized later.
+        summary = self._summary or ApplicationSummary(self._state.last_offset)
+        self._state.last_offset, self._state.time_ms = summary.last_offset, summary.time_ms
+        return self._state

@@ -1,0 +1,76 @@
+"""Tagged fields of NoOpRecord that belong to the records of applications.
+
+They are not declared, since they are not Kafka's: earlier releases and Kafka's tools skip them, and
+dump such a record as any other NoOpRecord (KIP-482). Each record has one of them.
+
+| tag | field | content |
+|---|---|---|
+| 10001 | APPLICATION_STATE | in snapshots: `ApplicationSummary` |
+| 10002 | PRODUCER_SESSION | the session of an idempotent producer |
+| 10003 | INDEX_CHUNK | in snapshots: pairs of a key's digest (16 bytes) and an offset (int64) |
+| 10004 | STATE_CHUNK | in snapshots: bytes of a state machine's own snapshot |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from quorate.records.metadata.cluster import NoOpRecord
+from quorate.records.primitives import Buffer, Reader, Writer
+
+
+class ApplicationTag(IntEnum):
+    """The tags, which follow that of KAFKA_NODES."""
+
+    APPLICATION_STATE = 10_001
+    PRODUCER_SESSION = 10_002
+    INDEX_CHUNK = 10_003
+    STATE_CHUNK = 10_004
+
+
+_TAGS = frozenset(int(tag) for tag in ApplicationTag)
+
+
+def application_record(tag: ApplicationTag, content: bytes) -> NoOpRecord:
+    """A NoOpRecord with one of the fields."""
+    return NoOpRecord(unknown_tags=((int(tag), content),), version=0)
+
+
+def application_field(record: object) -> tuple[ApplicationTag, bytes] | None:
+    """The tag and the content of a record's field; None for any other record."""
+    if not isinstance(record, NoOpRecord):
+        return None
+    for tag, content in record.unknown_tags:
+        if tag in _TAGS:
+            return ApplicationTag(tag), content
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class ApplicationSummary:
+    """What a snapshot says of the state of applications as a whole. Each field has a default, so
+    that later releases can add fields.
+
+    last_offset: of the last application record before the snapshot's offset, -1 if there is none.
+    time_ms: the largest timestamp, -1 if there is none.
+    """
+
+    last_offset: int = -1
+    time_ms: int = -1
+
+    def to_bytes(self) -> bytes:
+        writer = Writer()
+        writer.int64(self.last_offset)
+        writer.int64(self.time_ms)
+        writer.tagged_fields({})
+        return writer.to_bytes()
+
+    @classmethod
+    def from_bytes(cls, content: Buffer) -> ApplicationSummary:
+        """Raises CorruptBatchError. Fields of later releases are skipped."""
+        reader = Reader(content)
+        summary = cls(reader.int64(), reader.int64())
+        reader.tagged_fields()
+        reader.expect_end("the state of applications")
+        return summary

@@ -206,7 +206,6 @@ class Controller:
         controller = _metadata_controller(config, meta, storage.log.recovered.end_offset)
         metadata = MetadataService(loader, controller, batch_bytes_max=BATCH_BYTES_MAX)
         metadata.bind(driver)
-        applications = ApplicationService(driver, loader)
         if self._authorizer is not None:
             self._authorizer.follow(loader, node.voter_ids)
         shared = NodeComponents(
@@ -218,7 +217,7 @@ class Controller:
             self._tls,
             self._shutdown.fail,
             self._authorizer,
-            applications,
+            ApplicationService(driver, loader),
         )
         extensions = [factory(shared) for factory in self._extension_factories]
         refuses = partial(refusal_of, extensions)

@@ -216,7 +216,8 @@ def finalized(cluster: Cluster, level: int, kind: int = 1) -> tuple[E, str]:
 
 
 def test_application_version_goes_up_and_down() -> None:
-    cluster = Cluster()
+    assert "depends on metadata.version level 15" in finalized(Cluster(), 1)[1], "it has no level"
+    cluster = Cluster(1)
     assert finalized(cluster, 1) == (E.NONE, "")
     assert cluster.last == (FeatureLevelRecord(APPLICATION_VERSION, 1, version=0),)
     assert cluster.committed.features.application_version == 1
@@ -226,25 +227,21 @@ def test_application_version_goes_up_and_down() -> None:
 
 
 def test_application_version_needs_registered_voters() -> None:
-    cluster = Cluster(level=14)
-    error, text = finalized(cluster, 1)
-    assert (error, "depends on metadata.version level 15" in text) == (
-        E.INVALID_UPDATE_VERSION,
-        True,
-    )
-    cluster = Cluster()
+    cluster = Cluster(1, level=14)
+    assert "depends on metadata.version level 15" in finalized(cluster, 1)[1]
+    cluster = Cluster(1)
     cluster.controller.controllers_are(CurrentControllers(frozenset({8}), frozenset()))
     assert "has not registered" in finalized(cluster, 1)[1]
-    old = replace(registration(8), features=registration(8).features[1:])
-    assert old.features[0].name != APPLICATION_VERSION
+    new = registration(8)
+    old = replace(new, features=tuple(f for f in new.features if f.name != APPLICATION_VERSION))
     assert cluster.ask(old).error is E.NONE
     assert "Controller 8 does not support this feature" in finalized(cluster, 1)[1]
-    assert cluster.ask(registration(8, 1)).error is E.NONE
+    assert register(cluster, 8, incarnation=1) is E.NONE
     assert finalized(cluster, 1) == (E.NONE, "")
 
 
 def test_application_version_excludes_kafkas_nodes() -> None:
-    cluster = Cluster()
-    cluster.run(cluster.controller.admit_kafka_nodes(0, cluster.offset))
+    cluster = Cluster(1)
+    cluster._commit(cluster.controller.admit_kafka_nodes(0, cluster.offset))
     assert "Kafka's nodes use this quorum" in finalized(cluster, 1)[1]
     assert finalized(cluster, 0, 2) == (E.NONE, "")

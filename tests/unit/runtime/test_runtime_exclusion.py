@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from quorate.metadata import requests as r
 from quorate.metadata.controller import ControllerSettings, MetadataController
+from quorate.metadata.metadata_version import APPLICATION_VERSION
 from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import AddVoterRequest
 from quorate.raft.roles import Leader, Transfer
@@ -17,7 +18,12 @@ from quorate.raft.types import Endpoint
 from quorate.records import metadata as rec
 from quorate.rpc.wire.values import AppendOutcome
 from quorate.runtime.metadata_loader import MetadataLoader
-from quorate.runtime.metadata_service import NO_APPLICATIONS, NO_KAFKA_NODES, MetadataService
+from quorate.runtime.metadata_service import (
+    NO_APPLICATIONS,
+    NO_KAFKA_NODES,
+    NO_KAFKA_NODES_AT_LEVEL,
+    MetadataService,
+)
 from quorate.runtime.service import NodeService
 from quorate.runtime.snapshots import SnapshotPolicy, Snapshotter
 
@@ -79,6 +85,21 @@ async def test_an_application_keeps_kafkas_nodes_out(tmp_path: Path) -> None:
         replica.driver.resign("a test")
         await is_leading_again(replica)
         assert await admit(replica) == REJECTED
+
+
+async def test_application_version_keeps_kafkas_nodes_out(tmp_path: Path) -> None:
+    async with leading(tmp_path) as replica:
+        await replica.done(quota(1))
+        updates = (r.FeatureUpdate(APPLICATION_VERSION, 1),)
+        replica.disk.go.clear()
+        finalizing = asyncio.create_task(replica.done(r.UpdateFeatures(updates)))
+        await asyncio.sleep(0.1)
+        assert await admit(replica, 50) == (ErrorCode.POLICY_VIOLATION, NO_KAFKA_NODES_AT_LEVEL)
+        replica.disk.go.set()
+        assert (await finalizing).error is ErrorCode.NONE
+        assert await admit(replica) == (ErrorCode.POLICY_VIOLATION, NO_KAFKA_NODES_AT_LEVEL)
+        await replica.done(r.UpdateFeatures((r.FeatureUpdate(APPLICATION_VERSION, 0, 2),)))
+        assert await admit(replica) == ADMITTED
 
 
 async def test_kafkas_nodes_keep_applications_out(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """Quorate: a replicated log whose voters can change while it runs (KIP-853).
 
 The names below are what programs use. Each is imported on first use, so that `import quorate` takes
-no time. `quorate.sync` has `Node` and `Client` without asyncio.
+no time. `quorate.sync` has `Node` and `Client` without asyncio, and `quorate.recipes` locks, elections,
+counters and key-value stores on a client.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from quorate.rpc.errors import (
         AdminError,
         ClientError,
+        ConditionFailedError,
         NoLeaderError,
         OffsetCompactedError,
         OutcomeUnknownError,
@@ -40,6 +42,7 @@ __all__ = [
     "AppendResult",
     "Client",
     "ClientError",
+    "ConditionFailedError",
     "ConfigError",
     "Endpoint",
     "ErrorCode",
@@ -69,6 +72,7 @@ _PLACES = {
     "AppendResult": "quorate.rpc.wire.values",
     "Client": "quorate.rpc.client.quorum_client:QuorumClient",
     "ClientError": _ERRORS,
+    "ConditionFailedError": _ERRORS,
     "ConfigError": "quorate.process.properties",
     "Endpoint": "quorate.raft.types",
     "ErrorCode": "quorate.raft.errors",

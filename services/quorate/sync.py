@@ -11,7 +11,7 @@ import concurrent.futures
 import inspect
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from types import TracebackType
@@ -237,10 +237,22 @@ class Node:
         return self._running.call(work)
 
     def append(
-        self, records: Sequence[OpaqueRecord], *, timeout_ms: int | None = None
+        self,
+        records: Sequence[OpaqueRecord],
+        *,
+        if_last_offset: int | None = None,
+        if_key_offsets: Mapping[bytes, int] | None = None,
+        timeout_ms: int | None = None,
     ) -> AppendResult:
         """See `quorate.Node.append`."""
-        return self._running.call(self._node.append(records, timeout_ms=timeout_ms))
+        return self._running.call(
+            self._node.append(
+                records,
+                if_last_offset=if_last_offset,
+                if_key_offsets=if_key_offsets,
+                timeout_ms=timeout_ms,
+            )
+        )
 
     def read_index(self, *, timeout_ms: int | None = None) -> int:
         """See `quorate.Node.read_index`."""
@@ -317,12 +329,24 @@ class Client:
             self._thread.close()
 
     def append(
-        self, records: Sequence[OpaqueRecord], *, timeout_ms: int | None = None
+        self,
+        records: Sequence[OpaqueRecord],
+        *,
+        if_last_offset: int | None = None,
+        if_key_offsets: Mapping[bytes, int] | None = None,
+        timeout_ms: int | None = None,
     ) -> AppendResult:
         """See `quorate.Client.append`."""
-        return self._thread.call(self._client.append(records, timeout_ms=timeout_ms))
+        return self._thread.call(
+            self._client.append(
+                records,
+                if_last_offset=if_last_offset,
+                if_key_offsets=if_key_offsets,
+                timeout_ms=timeout_ms,
+            )
+        )
 
-    def append_value(self, value: bytes, key: bytes = OPAQUE_KEY) -> int:
+    def append_value(self, value: bytes | None, key: bytes = OPAQUE_KEY) -> int:
         """See `quorate.Client.append_value`."""
         return self._thread.call(self._client.append_value(value, key))
 

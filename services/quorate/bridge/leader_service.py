@@ -27,7 +27,13 @@ from quorate.raft.errors import ErrorCode
 from quorate.rpc.principals import Caller, PrincipalMapping, caller_of
 from quorate.rpc.server.authorizer import Context
 from quorate.rpc.wire.convert_metadata import MetadataAnswer
-from quorate.rpc.wire.values import AppendOutcome, OpaqueRecord, UpdateFeaturesRequest
+from quorate.rpc.wire.values import (
+    NO_CONDITIONS,
+    AppendOutcome,
+    LogOffsets,
+    OpaqueRecord,
+    UpdateFeaturesRequest,
+)
 from quorate.runtime.metadata_service import NO_APPLICATIONS
 from quorate.runtime.service import NodeService
 
@@ -165,10 +171,15 @@ class KafkaLedService(NodeService):
 
     # --- the log ----------------------------------------------------------------------------------
 
-    async def append(self, records: Sequence[OpaqueRecord], timeout_ms: int) -> AppendOutcome:
+    async def append(
+        self,
+        records: Sequence[OpaqueRecord],
+        timeout_ms: int,
+        conditions: LogOffsets = NO_CONDITIONS,
+    ) -> AppendOutcome:
         leader = self._forwarding.leader()
         if leader is None:
-            return await super().append(records, timeout_ms)
+            return await super().append(records, timeout_ms, conditions)
         has_key = any(key is not None for key, _ in records)
         text = NO_APPLICATIONS if has_key else NO_APPEND.format(leader)
         return AppendOutcome(ErrorCode.INVALID_REQUEST, leader.current, message=text)

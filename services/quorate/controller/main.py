@@ -217,7 +217,7 @@ class Controller:
             self._tls,
             self._shutdown.fail,
             self._authorizer,
-            ApplicationService(driver, loader),
+            ApplicationService(driver, loader, metadata),
         )
         extensions = [factory(shared) for factory in self._extension_factories]
         refuses = partial(refusal_of, extensions)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -206,17 +206,29 @@ class Node:
     # --- the log ----------------------------------------------------------------------------------
 
     async def append(
-        self, records: Sequence[OpaqueRecord], *, timeout_ms: int | None = None
+        self,
+        records: Sequence[OpaqueRecord],
+        *,
+        if_last_offset: int | None = None,
+        if_key_offsets: Mapping[bytes, int] | None = None,
+        timeout_ms: int | None = None,
     ) -> AppendResult:
         """Commit one batch of (key, value), all or nothing, through the leader, whichever it is.
 
         Returns after commit with the offset of the first record and the epoch. It does not wait for
-        the state machine of this node: see `applied`. A key may be empty, but not None. Raises as
-        `Client.append`; NodeError.
+        the state machine of this node: see `applied`. A key may be empty, but not None. Conditions
+        as in `Client.append`. Raises as that; NodeError.
         """
         if any(key is None for key, _ in records):
             raise MisuseError("records without a key are metadata: applications' have a key")
-        return await self._call(lambda client: client.append(records, timeout_ms=timeout_ms))
+        return await self._call(
+            lambda client: client.append(
+                records,
+                if_last_offset=if_last_offset,
+                if_key_offsets=if_key_offsets,
+                timeout_ms=timeout_ms,
+            )
+        )
 
     async def read_index(self, *, timeout_ms: int | None = None) -> int:
         """Wait until a read of the state machine is linearizable, and return the offset of it.

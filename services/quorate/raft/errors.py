@@ -18,6 +18,8 @@ from enum import IntEnum
 class ErrorCode(IntEnum):
     """Kafka's error codes, as far as the quorum, its metadata and its brokers use them.
 
+    CONDITION_FAILED is Quorate's own, with a number that Kafka's do not reach.
+
     Example:
         try:
             await client.remove_voter(quorate.ReplicaKey(1))
@@ -102,6 +104,7 @@ class ErrorCode(IntEnum):
     INVALID_VOTER_KEY = 125
     DUPLICATE_VOTER = 126
     VOTER_NOT_FOUND = 127
+    CONDITION_FAILED = 1000
 
 
 class RaftError(Exception):

@@ -7,7 +7,8 @@ RpcError
 ├── TlsError              a certificate, key or authority cannot be used
 └── ClientError           errors that the client library raises
     ├── AdminError            the quorum rejected the request: `code`, `message`
-    │   └── OffsetCompactedError  a snapshot has replaced the requested records: `snapshot`
+    │   ├── OffsetCompactedError  a snapshot has replaced the requested records: `snapshot`
+    │   └── ConditionFailedError  a condition of an append does not hold: the actual offsets
     ├── NoLeaderError         nodes answer, but no leader was found in time
     ├── UnreachableError      no node answers: `attempts` says which and why
     ├── OutcomeUnknownError   the request was sent and may have been executed
@@ -155,6 +156,30 @@ class OffsetCompactedError(AdminError):
         super().__init__(ErrorCode.OFFSET_OUT_OF_RANGE, message)
         self.snapshot = snapshot
         self.log_start_offset = log_start_offset
+
+
+class ConditionFailedError(AdminError):
+    """A condition of an append does not hold, so nothing was appended.
+
+    last_offset: of the log's last application record, None if that was not expected, or as it was
+    expected. key_offsets: the offsets of the last records of the keys whose condition does not
+    hold. -1: there is no record, or the value of the last one is None; -2: unknown, because it is
+    from a snapshot of an earlier version. All of it was committed when the leader answered.
+
+    Example:
+        try:
+            await client.append([(b"key", b"first")], if_key_offsets={b"key": -1})
+            await client.append([(b"key", b"again")], if_key_offsets={b"key": -1})
+        except quorate.ConditionFailedError as error:
+            print("somebody was faster, at offset", error.key_offsets[b"key"])
+    """
+
+    def __init__(
+        self, message: str, last_offset: int | None, key_offsets: Mapping[bytes, int]
+    ) -> None:
+        super().__init__(ErrorCode.CONDITION_FAILED, message)
+        self.last_offset = last_offset
+        self.key_offsets = dict(key_offsets)
 
 
 def _listed(attempts: Mapping[str, str]) -> str:

@@ -15,7 +15,7 @@ Owns a `MetadataController`, the pure state machine that turns requests into rec
    change may still be committed; or with REQUEST_TIMED_OUT if they timed out first, as in Kafka.
 5. Applications and Kafka's nodes exclude each other, because Kafka fails on records with a key. The
    first of either decides for good, by a record in the log: an application's own, or KAFKA_NODES.
-   Whoever comes first is checked in the step that appends that record (`append_first`,
+   Whoever comes first is checked in the step that appends that record (`append_application`,
    `admit_kafka_node`), by the active controller, so everything in the log counts, committed or not.
    If a log of an earlier version has both, applications are served and Kafka's nodes are rejected.
 6. A controller that fails drops its working state and starts again with step 1 in the same epoch,
@@ -31,7 +31,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from quorate.metadata import describe
@@ -279,33 +279,54 @@ class MetadataService:
         """Whether the log has application records; a leader's own, uncommitted ones count."""
         return self._appended_application or self._loader.has_applications
 
-    async def append_first(
-        self, count: int, batch: bytearray, timeout_ms: int, span: Span | None = None
-    ) -> Commit | ErrorCode:
-        """`RaftDriver.append`, unless `has_applications` is known already (step 5).
+    @property
+    def application_version(self) -> int:
+        """The level at the end of the log, uncommitted records included; 0 unless active."""
+        return self._controller.application_version if self.is_active else 0
 
-        Raises RefusedError if Kafka's nodes use this quorum.
+    async def append_application(
+        self,
+        count: int,
+        batch: bytearray,
+        timeout_ms: int,
+        span: Span | None = None,
+        check: Callable[[int], bool] | None = None,
+    ) -> Commit | ErrorCode | None:
+        """`RaftDriver.append`, checked in the step that appends: needed for the first records of
+        applications (step 5), and for those with conditions.
+
+        check: gets the offset of the first record, and returns whether to append; if it does not,
+        this method returns None. Raises RefusedError if Kafka's nodes use this quorum.
         """
         deadline_ms = self.driver.now_ms() + timeout_ms
-        try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                refusal = await self._until_active()
-        except TimeoutError:
+        if not await self.until_active(timeout_ms):
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        if refusal is not None:
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        refused = False
 
-        def build(_next_offset: int) -> tuple[int, bytearray] | None:
-            if self._controller.has_kafka_nodes and not self.has_applications:
+        def build(next_offset: int) -> tuple[int, bytearray] | None:
+            nonlocal refused
+            refused = self._controller.has_kafka_nodes and not self.has_applications
+            if refused or (check is not None and not check(next_offset)):
                 return None
             self._appended_application = True
             return count, batch
 
         left_ms = max(1, deadline_ms - self.driver.now_ms())
         future = self.driver.append_now(build, left_ms, span)
-        if future is None:
+        if refused:
             raise RefusedError(ErrorCode.INVALID_REQUEST, NO_APPLICATIONS)
-        return await future
+        return None if future is None else await future
+
+    async def until_active(self, timeout_ms: int) -> bool:
+        """Wait until requests are accepted; False if this node does not lead, or after a timeout.
+
+        It returns at once, without a pause, if they are accepted already.
+        """
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                return await self._until_active() is None
+        except TimeoutError:
+            return False
 
     async def admit_kafka_node(self, timeout_ms: int) -> tuple[ErrorCode, str]:
         """Let the log say that Kafka's nodes use this quorum (step 5): (error, message).

@@ -57,6 +57,7 @@ from quorate.rpc.server.handler import SharedChunk, WatchStream
 from quorate.rpc.wire.convert_metadata import MetadataAnswer
 from quorate.rpc.wire.limits import batch_bytes, too_large
 from quorate.rpc.wire.values import (
+    NO_CONDITIONS,
     AppendOutcome,
     ChecksumLogRequest,
     DescribeFeaturesRequest,
@@ -64,6 +65,7 @@ from quorate.rpc.wire.values import (
     Feature,
     FormatRequest,
     FormatResponse,
+    LogOffsets,
     NodeStatus,
     OpaqueRecord,
     ReadChunk,
@@ -71,6 +73,7 @@ from quorate.rpc.wire.values import (
     UpdateFeaturesRequest,
     UpgradeType,
 )
+from quorate.runtime.application_service import NOT_FINALIZED, ApplicationService
 from quorate.runtime.consistency import LogChecksums
 from quorate.runtime.driver import Bytes, RaftDriver
 from quorate.runtime.metadata_service import NO_KAFKA_NODES, MetadataService
@@ -110,7 +113,8 @@ class NodeService:
     the memory of appends that are not committed yet; beyond it, further appends are rejected with
     THROTTLING_QUOTA_EXCEEDED. refuses: why a metadata request is rejected at present, or "".
     kafka_listener: the name of the endpoints that speak Kafka's protocol, None without any.
-    watch_limits: of the reads that follow the log, which `watchers` serves.
+    watch_limits: of the reads that follow the log, which `watchers` serves. applications: None
+    rejects appends with conditions or null values.
     """
 
     def __init__(
@@ -124,6 +128,7 @@ class NodeService:
         refuses: Callable[[object], str] = refuses_nothing,
         kafka_listener: str | None = None,
         watch_limits: WatchLimits | None = None,
+        applications: ApplicationService | None = None,
     ) -> None:
         self.watchers = WatchHub(driver, lambda: self.current_leader, watch_limits)
         self._driver = driver
@@ -131,6 +136,7 @@ class NodeService:
         self._pending_bytes_max = pending_bytes_max
         self._is_ready = is_ready
         self._metadata = metadata
+        self._applications = applications
         self._refuses = refuses
         self._kafka_listener = kafka_listener
         self._checksums = LogChecksums(driver)
@@ -207,39 +213,41 @@ class NodeService:
 
     # --- append -----------------------------------------------------------------------------------
 
-    async def append(self, records: Sequence[OpaqueRecord], timeout_ms: int) -> AppendOutcome:
+    async def append(
+        self,
+        records: Sequence[OpaqueRecord],
+        timeout_ms: int,
+        conditions: LogOffsets = NO_CONDITIONS,
+    ) -> AppendOutcome:
         """Append one atomic batch and wait for its commit (see `rpc.wire.values.AppendOutcome`)."""
         traces = self._driver.traces
         if traces is None:
-            return await self._append(records, timeout_ms)
+            return await self._append(records, timeout_ms, conditions)
         with traces.serving("quorate.leader.append", **{"quorate.records": len(records)}) as span:
-            outcome = await self._append(records, timeout_ms, span)
+            outcome = await self._append(records, timeout_ms, conditions, span)
             span.set_attribute("quorate.error", outcome.error.name)
             return outcome
 
     async def _append(
-        self, records: Sequence[OpaqueRecord], timeout_ms: int, span: Span | None = None
+        self,
+        records: Sequence[OpaqueRecord],
+        timeout_ms: int,
+        conditions: LogOffsets,
+        span: Span | None = None,
     ) -> AppendOutcome:
-        leader = self.current_leader
-        refusal = self._refuse_append(records)
+        refusal = self._refuse_append(records, conditions)
         if refusal is not None:
-            return AppendOutcome(refusal[0], leader, message=refusal[1])
+            return AppendOutcome(refusal[0], self.current_leader, message=refusal[1])
         if records[0][0] is None and self._metadata is not None:
-            values = [value for _, value in records]
-            code, base, text = await self._metadata.append_records(
-                values, timeout_ms, from_client=True
-            )
-            if code is ErrorCode.NOT_CONTROLLER:
-                # With a message, the records were appended before leadership was lost.
-                code = ErrorCode.REQUEST_TIMED_OUT if text else ErrorCode.NOT_LEADER_OR_FOLLOWER
-            return AppendOutcome(code, self.current_leader, base, text)
-        batch = build_data_batch(records, time.time_ns() // 1_000_000)
+            return await self._append_metadata(records, timeout_ms, self._metadata)
         try:
-            ended = await self._append_of_application(len(records), batch, timeout_ms, span)
+            ended = await self._append_of_application(records, timeout_ms, conditions, span)
         except RefusedError as refused:
-            leader = self.current_leader
-            return AppendOutcome(refused.error, leader, message=refused.message)
+            return AppendOutcome(refused.error, self.current_leader, message=refused.message)
         leader = self.current_leader
+        if isinstance(ended, LogOffsets):
+            text = "a condition does not hold"
+            return AppendOutcome(ErrorCode.CONDITION_FAILED, leader, message=text, actual=ended)
         if isinstance(ended, ErrorCode):
             return AppendOutcome(ended, leader)
         base, outcome = ended
@@ -247,15 +255,41 @@ class NodeService:
             return AppendOutcome(ErrorCode.NONE, leader, base)
         return AppendOutcome(ErrorCode.REQUEST_TIMED_OUT, leader, base, outcome.value)
 
+    async def _append_metadata(
+        self, records: Sequence[OpaqueRecord], timeout_ms: int, metadata: MetadataService
+    ) -> AppendOutcome:
+        """Append records without a key."""
+        values = [value or b"" for _, value in records]
+        code, base, text = await metadata.append_records(values, timeout_ms, from_client=True)
+        if code is ErrorCode.NOT_CONTROLLER:
+            # With a message, the records were appended before leadership was lost.
+            code = ErrorCode.REQUEST_TIMED_OUT if text else ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return AppendOutcome(code, self.current_leader, base, text)
+
     async def _append_of_application(
-        self, count: int, batch: bytearray, timeout_ms: int, span: Span | None
-    ) -> Commit | ErrorCode:
-        """Append a batch whose records have keys. RefusedError if Kafka's nodes use this quorum."""
+        self,
+        records: Sequence[OpaqueRecord],
+        timeout_ms: int,
+        conditions: LogOffsets,
+        span: Span | None,
+    ) -> Commit | ErrorCode | LogOffsets:
+        """Append records with keys. RefusedError if Kafka's nodes use this quorum, or a level is
+        missing.
+        """
+        count, batch = len(records), build_data_batch(records, time.time_ns() // 1_000_000)
+        if conditions or any(value is None for _, value in records):
+            if self._applications is None:
+                raise RefusedError(ErrorCode.UNSUPPORTED_VERSION, NOT_FINALIZED)
+            return await self._applications.append(count, batch, timeout_ms, conditions, span)
         if self._metadata is None or self._metadata.has_applications:
             return await self._driver.append(count, batch, timeout_ms, span)
-        return await self._metadata.append_first(count, batch, timeout_ms, span)
+        ended = await self._metadata.append_application(count, batch, timeout_ms, span)
+        assert ended is not None, "nothing was checked that could reject it"
+        return ended
 
-    def _refuse_append(self, records: Sequence[OpaqueRecord]) -> tuple[ErrorCode, str] | None:
+    def _refuse_append(
+        self, records: Sequence[OpaqueRecord], conditions: LogOffsets
+    ) -> tuple[ErrorCode, str] | None:
         if not self._driver.node.is_leader:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER, ""
         if not records:
@@ -270,8 +304,10 @@ class NodeService:
         if keyless and len(keyless) < len(records):
             text = f"record {keyless[0]} has no key, but others do: one batch cannot hold both"
             return ErrorCode.INVALID_RECORD, text
+        if keyless and conditions:
+            return ErrorCode.INVALID_REQUEST, "conditions need records with a key"
         for index in keyless:
-            if peek(records[index][1]) is None:
+            if peek(records[index][1] or b"") is None:
                 text = (
                     f"record {index} has no key, so it must be a metadata record in Kafka's framing"
                 )

@@ -86,6 +86,7 @@ class ErrorCode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     INVALID_VOTER_KEY: _ClassVar[ErrorCode]
     DUPLICATE_VOTER: _ClassVar[ErrorCode]
     VOTER_NOT_FOUND: _ClassVar[ErrorCode]
+    CONDITION_FAILED: _ClassVar[ErrorCode]
 NONE: ErrorCode
 UNKNOWN_SERVER_ERROR: ErrorCode
 OFFSET_OUT_OF_RANGE: ErrorCode
@@ -163,6 +164,7 @@ INVALID_REGISTRATION: ErrorCode
 INVALID_VOTER_KEY: ErrorCode
 DUPLICATE_VOTER: ErrorCode
 VOTER_NOT_FOUND: ErrorCode
+CONDITION_FAILED: ErrorCode
 
 class ReplicaKey(_message.Message):
     __slots__ = ("id", "directory_id")

@@ -274,35 +274,53 @@ class PackedRecords(_message.Message):
     value_sizes: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, keys: _Optional[bytes] = ..., key_sizes: _Optional[_Iterable[int]] = ..., values: _Optional[bytes] = ..., value_sizes: _Optional[_Iterable[int]] = ...) -> None: ...
 
+class KeyOffset(_message.Message):
+    __slots__ = ("key", "offset")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    key: bytes
+    offset: int
+    def __init__(self, key: _Optional[bytes] = ..., offset: _Optional[int] = ...) -> None: ...
+
 class AppendRequest(_message.Message):
-    __slots__ = ("correlation_id", "records", "timeout_ms", "trace_parent", "packed")
+    __slots__ = ("correlation_id", "records", "timeout_ms", "trace_parent", "packed", "expected_last_offset", "expected_key_offsets", "checked")
     CORRELATION_ID_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     TRACE_PARENT_FIELD_NUMBER: _ClassVar[int]
     PACKED_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_LAST_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_KEY_OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    CHECKED_FIELD_NUMBER: _ClassVar[int]
     correlation_id: int
     records: _containers.RepeatedCompositeFieldContainer[Record]
     timeout_ms: int
     trace_parent: str
     packed: PackedRecords
-    def __init__(self, correlation_id: _Optional[int] = ..., records: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., timeout_ms: _Optional[int] = ..., trace_parent: _Optional[str] = ..., packed: _Optional[_Union[PackedRecords, _Mapping]] = ...) -> None: ...
+    expected_last_offset: int
+    expected_key_offsets: _containers.RepeatedCompositeFieldContainer[KeyOffset]
+    checked: PackedRecords
+    def __init__(self, correlation_id: _Optional[int] = ..., records: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., timeout_ms: _Optional[int] = ..., trace_parent: _Optional[str] = ..., packed: _Optional[_Union[PackedRecords, _Mapping]] = ..., expected_last_offset: _Optional[int] = ..., expected_key_offsets: _Optional[_Iterable[_Union[KeyOffset, _Mapping]]] = ..., checked: _Optional[_Union[PackedRecords, _Mapping]] = ...) -> None: ...
 
 class AppendResponse(_message.Message):
-    __slots__ = ("correlation_id", "error_code", "error_message", "base_offset", "epoch", "current_leader")
+    __slots__ = ("correlation_id", "error_code", "error_message", "base_offset", "epoch", "current_leader", "last_offset", "key_offsets")
     CORRELATION_ID_FIELD_NUMBER: _ClassVar[int]
     ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
     BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     CURRENT_LEADER_FIELD_NUMBER: _ClassVar[int]
+    LAST_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    KEY_OFFSETS_FIELD_NUMBER: _ClassVar[int]
     correlation_id: int
     error_code: _common_pb2.ErrorCode
     error_message: str
     base_offset: int
     epoch: int
     current_leader: _common_pb2.CurrentLeader
-    def __init__(self, correlation_id: _Optional[int] = ..., error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., base_offset: _Optional[int] = ..., epoch: _Optional[int] = ..., current_leader: _Optional[_Union[_common_pb2.CurrentLeader, _Mapping]] = ...) -> None: ...
+    last_offset: int
+    key_offsets: _containers.RepeatedCompositeFieldContainer[KeyOffset]
+    def __init__(self, correlation_id: _Optional[int] = ..., error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., base_offset: _Optional[int] = ..., epoch: _Optional[int] = ..., current_leader: _Optional[_Union[_common_pb2.CurrentLeader, _Mapping]] = ..., last_offset: _Optional[int] = ..., key_offsets: _Optional[_Iterable[_Union[KeyOffset, _Mapping]]] = ...) -> None: ...
 
 class ReadRequest(_message.Message):
     __slots__ = ("from_offset", "max_records", "linearizable", "include_control", "timeout_ms", "follow")

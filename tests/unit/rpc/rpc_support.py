@@ -39,6 +39,7 @@ from quorate.rpc.server.handler import SharedChunk, WatchStream
 from quorate.rpc.tls import TlsConfig
 from quorate.rpc.wire.limits import ChannelLimits, ServerLimits
 from quorate.rpc.wire.values import (
+    NO_CONDITIONS,
     AppendOutcome,
     Buffer,
     ChecksumLogRequest,
@@ -48,6 +49,7 @@ from quorate.rpc.wire.values import (
     Feature,
     FormatRequest,
     FormatResponse,
+    LogOffsets,
     NodeStatus,
     OpaqueRecord,
     ReadChunk,
@@ -186,7 +188,12 @@ class Node:
         self.stored.set()
         return base
 
-    async def append(self, records: Sequence[OpaqueRecord], timeout_ms: int) -> AppendOutcome:
+    async def append(
+        self,
+        records: Sequence[OpaqueRecord],
+        timeout_ms: int,
+        _conditions: LogOffsets = NO_CONDITIONS,
+    ) -> AppendOutcome:
         self.under_way += 1
         self.most_under_way = max(self.most_under_way, self.under_way)
         try:

@@ -220,9 +220,10 @@ async def test_a_snapshot_without_the_state_is_read_when_a_level_is_finalized(
 
 async def test_the_working_state_follows_leadership_and_level(tmp_path: Path) -> None:
     async with leading(tmp_path) as replica:
-        service = ApplicationService(replica.driver, replica.loader)
-        service._leads = True  # the replica has led since before
+        service = ApplicationService(replica.driver, replica.loader, replica.service)
         await replica.until_active()
+        replica.driver.resign("so that the service acquires the leadership")
+        await until_leading(replica)
         assert service.working is None
         await finalize(replica, 1)
         working = service.working
@@ -247,9 +248,7 @@ async def test_the_working_state_follows_leadership_and_level(tmp_path: Path) ->
         replica.driver.resign("a test")
         assert service.working is None
         assert replica.driver.on_append is None
-        async with asyncio.timeout(20):
-            while not replica.service.is_active:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        await until_leading(replica)
         again = service.working
         assert again is not None
         state = replica.loader.applications
@@ -257,6 +256,12 @@ async def test_the_working_state_follows_leadership_and_level(tmp_path: Path) ->
         assert again.usable_from > offset
         await replica.loader.reached(again.usable_from)
         assert again.offset_of(digest_of(b"a"), state) == offset
+
+
+async def until_leading(replica: Replica) -> None:
+    async with asyncio.timeout(20):
+        while not replica.service.is_active:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
 
 
 async def finalize(replica: Replica, level: int) -> None:

@@ -168,7 +168,7 @@ async def test_without_leadership_nothing_is_decided(tmp_path: Path) -> None:
         replica.driver.resign("a test")
         assert not replica.driver.node.is_leader
         assert (await admit(replica))[0] is ErrorCode.NOT_CONTROLLER
-        assert await replica.service.append_first(1, bytearray(), 1_000) is (
+        assert await replica.service.append_application(1, bytearray(), 1_000) is (
             ErrorCode.NOT_LEADER_OR_FOLLOWER
         )
         await is_leading_again(replica)

@@ -90,7 +90,11 @@ def node_service(components: NodeComponents[ControllerConfig], **named: Any) -> 
     """
     config = components.config
     listener = config.kafka.name
-    named |= {"metadata": components.metadata, "kafka_listener": listener}
+    named |= {
+        "metadata": components.metadata,
+        "kafka_listener": listener,
+        "applications": components.applications,
+    }
     if listener is None or not config.kafka.serves_voters:
         return NodeService(components.driver, **named)
     forwarding = LeaderRequests(

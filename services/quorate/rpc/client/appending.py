@@ -25,6 +25,7 @@ from quorate.rpc.client.routing import NOT_LEADER, Address, LeaderSearch
 from quorate.rpc.errors import (
     AdminError,
     ClientError,
+    ConditionFailedError,
     OutcomeUnknownError,
     TransportError,
     TransportKind,
@@ -40,7 +41,14 @@ from quorate.rpc.wire.limits import (
     too_large,
 )
 from quorate.rpc.wire.methods import RPC_METHODS
-from quorate.rpc.wire.values import NOT_APPENDED, AppendOutcome, AppendResult, OpaqueRecord
+from quorate.rpc.wire.values import (
+    NO_CONDITIONS,
+    NOT_APPENDED,
+    AppendOutcome,
+    AppendResult,
+    LogOffsets,
+    OpaqueRecord,
+)
 from quorate.telemetry.context import TRACE_PARENT
 from quorate.v1 import quorum_pb2
 
@@ -52,6 +60,8 @@ LOGGER = logging.getLogger(__name__)
 APPENDING = RPC_METHODS["AppendStream"]
 ANSWER_SLACK_MS = 250
 """How much longer than the server a client waits: the server's timeout error is more precise."""
+SHOWN_MAX = 5
+"""How many conditions that do not hold an error message names."""
 MESSAGES_IN_FLIGHT_MAX = 2
 """For coalesced values. More messages would be smaller, which costs more per value."""
 BATCHES_IN_FLIGHT_MAX = 16
@@ -72,7 +82,12 @@ class AppendConnection(ClientStream[AppendOutcome]):
             link, channels, APPENDING.path, quorum_pb2.AppendResponse, decode_append_response
         )
 
-    async def send(self, records: Sequence[OpaqueRecord], timeout_ms: float) -> AppendOutcome:
+    async def send(
+        self,
+        records: Sequence[OpaqueRecord],
+        timeout_ms: float,
+        conditions: LogOffsets = NO_CONDITIONS,
+    ) -> AppendOutcome:
         """Send a batch and wait for its response.
 
         Raises TransportError, whose `nothing_done` is reliable.
@@ -81,7 +96,7 @@ class AppendConnection(ClientStream[AppendOutcome]):
         parent = TRACE_PARENT.get()
 
         def encode(correlation_id: int) -> quorum_pb2.AppendRequest:
-            return encode_append_request(correlation_id, records, left_ms, parent)
+            return encode_append_request(correlation_id, records, left_ms, parent, conditions)
 
         return await self._ask(encode, timeout_ms + ANSWER_SLACK_MS)
 
@@ -99,13 +114,13 @@ class Appender:
         self._tasks: set[asyncio.Task[AppendResult]] = set()
 
     def start(
-        self, records: Sequence[OpaqueRecord], timeout_ms: float
+        self, records: Sequence[OpaqueRecord], timeout_ms: float, conditions: LogOffsets
     ) -> asyncio.Task[AppendResult]:
         """Append one batch in a task of its own, which ends at commit.
 
         See `QuorumClient.append`.
         """
-        task = asyncio.create_task(self.append(records, timeout_ms))
+        task = asyncio.create_task(self.append(records, timeout_ms, conditions))
         self._tasks.add(task)
         task.add_done_callback(self._done)
         return task
@@ -115,23 +130,30 @@ class Appender:
         if not task.cancelled():
             task.exception()  # marks it retrieved: the caller may be gone
 
-    async def append(self, records: Sequence[OpaqueRecord], timeout_ms: float) -> AppendResult:
+    async def append(
+        self,
+        records: Sequence[OpaqueRecord],
+        timeout_ms: float,
+        conditions: LogOffsets = NO_CONDITIONS,
+    ) -> AppendResult:
         """Append one batch in the caller's task, which must not be cancelled."""
         if self._tracing is None:
-            return await self._append(records, timeout_ms)
+            return await self._append(records, timeout_ms, conditions)
         with self._tracing.calling("quorate.append", {"quorate.records": len(records)}) as span:
-            result = await self._append(records, timeout_ms)
+            result = await self._append(records, timeout_ms, conditions)
             span.set_attribute("quorate.base_offset", result.base_offset)
             return result
 
-    async def _append(self, records: Sequence[OpaqueRecord], timeout_ms: float) -> AppendResult:
+    async def _append(
+        self, records: Sequence[OpaqueRecord], timeout_ms: float, conditions: LogOffsets
+    ) -> AppendResult:
         size = batch_bytes(records)
         if size > BATCH_BYTES_MAX:
             raise AdminError(ErrorCode.MESSAGE_TOO_LARGE, too_large(size, BATCH_BYTES_MAX))
 
         try:
             outcome = await self._search.ask(
-                lambda address, left_ms: self._send(address, records, left_ms),
+                lambda address, left_ms: self._send(address, records, left_ms, conditions),
                 timeout_ms,
                 may_repeat=APPENDING.is_repeatable,
             )
@@ -142,6 +164,9 @@ class Appender:
             raise OutcomeUnknownError(text) from None
         if outcome.error is ErrorCode.NONE:
             return AppendResult(outcome.base_offset, outcome.leader.epoch)
+        if outcome.error is ErrorCode.CONDITION_FAILED:
+            actual = outcome.actual
+            raise ConditionFailedError(_described(actual), actual.last, dict(actual.keys))
         if outcome.error in NOT_APPENDED:
             raise AdminError(outcome.error, outcome.message)
         raise OutcomeUnknownError(
@@ -150,10 +175,14 @@ class Appender:
         )
 
     async def _send(
-        self, address: Address, records: Sequence[OpaqueRecord], timeout_ms: float
+        self,
+        address: Address,
+        records: Sequence[OpaqueRecord],
+        timeout_ms: float,
+        conditions: LogOffsets,
     ) -> AppendOutcome:
         connection = await self._connection(address, timeout_ms)
-        outcome = await connection.send(records, timeout_ms)
+        outcome = await connection.send(records, timeout_ms, conditions)
         if outcome.error in NOT_LEADER and connection.is_idle:
             await connection.close()
         return outcome
@@ -176,6 +205,15 @@ class Appender:
         for connection in list(self._connections.values()):
             await connection.close()
         await _wind_up(self._tasks)
+
+
+def _described(actual: LogOffsets) -> str:
+    """The actual offsets, for an error message."""
+    parts = [f"the last record of key {key!r} is at offset {offset}" for key, offset in actual.keys]
+    if actual.last is not None:
+        parts.append(f"the last record of the log is at offset {actual.last}")
+    shown = parts[:SHOWN_MAX] + ["…"] * (len(parts) > SHOWN_MAX)
+    return "; ".join(shown)
 
 
 async def _wind_up(tasks: Collection[asyncio.Task[Any]]) -> None:
@@ -220,7 +258,7 @@ class Coalescer:
     async def append(self, record: OpaqueRecord) -> int:
         """Commit one record and return its offset. Raises as `QuorumClient.append`."""
         key, value = record
-        size = len(key or b"") + len(value) + RECORD_OVERHEAD_BYTES
+        size = len(key or b"") + len(value or b"") + RECORD_OVERHEAD_BYTES
         if size + BATCH_OVERHEAD_BYTES > BATCH_BYTES_MAX:
             text = too_large(size + BATCH_OVERHEAD_BYTES, BATCH_BYTES_MAX)
             raise AdminError(ErrorCode.MESSAGE_TOO_LARGE, text)

@@ -59,6 +59,7 @@ from quorate.rpc.wire.values import (
     DescribeFeaturesResponse,
     FormatRequest,
     FormatResponse,
+    LogOffsets,
     NodeStatus,
     NodeStatusRequest,
     OpaqueRecord,
@@ -277,21 +278,34 @@ class QuorumClient(LeaderClient):
     # --- the log ----------------------------------------------------------------------------------
 
     async def append(
-        self, records: Sequence[OpaqueRecord], *, timeout_ms: int | None = None
+        self,
+        records: Sequence[OpaqueRecord],
+        *,
+        if_last_offset: int | None = None,
+        if_key_offsets: Mapping[bytes, int] | None = None,
+        timeout_ms: int | None = None,
     ) -> AppendResult:
         """Commit one batch of (key, value), all or nothing. Returns after commit.
 
-        A record with a key, which may be empty, is opaque. A record whose key is None must be a
-        metadata record in Kafka's framing. Concurrent batches may commit in any order.
+        A record with a key, which may be empty, is opaque; its value may be None, which deletes the
+        key. A record whose key is None must be a metadata record in Kafka's framing. Concurrent
+        batches may commit in any order.
 
-        AdminError, NoLeaderError, UnreachableError: nothing was appended. OutcomeUnknownError: the
-        batch may have been appended, and the client does not retry it.
+        if_last_offset: append only if the last application record of the log has this offset, -1:
+        if there is none. if_key_offsets: append only if the last record of each key has its offset,
+        -1: if there is none, or its value is None. Keys must not be empty. These conditions, and
+        values that are None, need application.version 1 (AdminError(UNSUPPORTED_VERSION)).
+
+        ConditionFailedError: a condition does not hold. It and AdminError, NoLeaderError,
+        UnreachableError: nothing was appended. OutcomeUnknownError: the batch may have been
+        appended, and the client does not retry it.
         """
         if not records:
             raise MisuseError("a batch holds at least one record")
         wait_ms = timeout_or(timeout_ms, self.request_timeout_ms)
+        conditions = LogOffsets(if_last_offset, tuple((if_key_offsets or {}).items()))
         async with self._batches:
-            task = self._appender.start(records, wait_ms)
+            task = self._appender.start(records, wait_ms, conditions)
             try:
                 return await asyncio.shield(task)
             except asyncio.CancelledError:
@@ -299,10 +313,11 @@ class QuorumClient(LeaderClient):
                     raise OutcomeUnknownError("the client was closed") from None
                 raise
 
-    async def append_value(self, value: bytes, key: bytes = OPAQUE_KEY) -> int:
+    async def append_value(self, value: bytes | None, key: bytes = OPAQUE_KEY) -> int:
         """Commit one opaque record and return its offset. Raises as `append`.
 
         For many concurrent callers: values submitted while a message is in flight share the next.
+        None deletes the key, as in `append`.
         """
         return await self._coalescer.append((key, value))
 

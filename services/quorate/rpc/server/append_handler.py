@@ -19,11 +19,12 @@ from quorate.rpc.wire.codecs import NO_LEADER
 from quorate.rpc.wire.convert_append import (
     correlation_id_of,
     decode_append_request,
+    decode_conditions,
     encode_append_response,
 )
 from quorate.rpc.wire.limits import batch_bytes, too_large
 from quorate.rpc.wire.methods import RpcMethod
-from quorate.rpc.wire.values import AppendOutcome, OpaqueRecord
+from quorate.rpc.wire.values import NO_CONDITIONS, AppendOutcome, LogOffsets, OpaqueRecord
 from quorate.telemetry.context import TRACE_PARENT
 from quorate.v1 import quorum_pb2
 
@@ -42,6 +43,7 @@ class _Asked:
     timeout_ms: int = 0
     size: int = 0
     trace_parent: str = ""
+    conditions: LogOffsets = NO_CONDITIONS
     refused: AppendOutcome | None = None
 
 
@@ -49,9 +51,11 @@ def _decode(message: quorum_pb2.AppendRequest) -> _Asked:
     number = message.correlation_id
     try:
         records, timeout_ms = decode_append_request(message)
+        conditions = decode_conditions(message)
     except ViolationError as error:
         return _Asked(number, [], refused=_refused(ErrorCode.INVALID_REQUEST, str(error)))
-    return _Asked(number, records, timeout_ms, batch_bytes(records), message.trace_parent)
+    size = batch_bytes(records)
+    return _Asked(number, records, timeout_ms, size, message.trace_parent, conditions)
 
 
 def _refused(error: ErrorCode, text: str) -> AppendOutcome:
@@ -103,7 +107,7 @@ class AppendHandler:
 
     async def _append(self, asked: _Asked) -> AppendOutcome:
         try:
-            return AppendOutcome(*await self.handler.append(asked.records, asked.timeout_ms))
+            return await self.handler.append(asked.records, asked.timeout_ms, asked.conditions)
         except Exception as error:
             LOGGER.exception(
                 "an append of %d records from %s failed", len(asked.records), self.context.peer()

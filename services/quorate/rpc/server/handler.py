@@ -15,9 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import grpc.aio
 
-from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import (
-    CurrentLeader,
     FetchRequest,
     FetchResponse,
     FetchSnapshotRequest,
@@ -25,9 +23,12 @@ from quorate.raft.messages import (
 )
 from quorate.rpc.wire.convert_metadata import MetadataAnswer
 from quorate.rpc.wire.values import (
+    NO_CONDITIONS,
+    AppendOutcome,
     Buffer,
     FormatRequest,
     FormatResponse,
+    LogOffsets,
     NodeStatus,
     OpaqueRecord,
     ReadChunk,
@@ -116,11 +117,14 @@ class RaftHandler(NodeHandler, Protocol):
         ...
 
     async def append(
-        self, records: Sequence[OpaqueRecord], timeout_ms: int
-    ) -> tuple[ErrorCode, CurrentLeader, int, str]:
-        """Append one batch and wait for its commit: (error, leader, base offset, message).
+        self,
+        records: Sequence[OpaqueRecord],
+        timeout_ms: int,
+        conditions: LogOffsets = NO_CONDITIONS,
+    ) -> AppendOutcome:
+        """Append one batch, if the conditions hold, and wait for its commit.
 
-        See `AppendOutcome`; its errors show whether anything was appended.
+        The errors of the outcome show whether anything was appended.
         """
         ...
 

@@ -14,7 +14,13 @@ from google.protobuf.message import DecodeError
 from quorate.raft.errors import ViolationError
 from quorate.rpc import fields as f
 from quorate.rpc.wire.limits import BATCH_RECORDS_MAX, CHANGE_TIMEOUT_MS_MAX
-from quorate.rpc.wire.values import APPEND_TIMEOUT_MS, AppendOutcome, OpaqueRecord
+from quorate.rpc.wire.values import (
+    APPEND_TIMEOUT_MS,
+    NO_CONDITIONS,
+    AppendOutcome,
+    LogOffsets,
+    OpaqueRecord,
+)
 from quorate.rpc.wire.weighing import varint
 from quorate.v1 import quorum_pb2
 
@@ -24,6 +30,12 @@ _UINT64_MAX = (1 << 64) - 1
 
 PACKED_RECORDS_MIN = 4
 """From this many records on, columns cost less than a message for each."""
+NULL_SIZE = 0xFFFF_FFFF
+"""The size of a null value in columns."""
+CONDITIONS_MAX = 1_000
+"""The most keys whose offsets one append can expect: they are compared in one step."""
+NO_RECORD = -1
+""" The least offset that an append can expect: there is no record."""
 
 
 def encode_append_request(
@@ -31,21 +43,31 @@ def encode_append_request(
     records: Sequence[OpaqueRecord],
     timeout_ms: int,
     trace_parent: str = "",
+    conditions: LogOffsets = NO_CONDITIONS,
 ) -> quorum_pb2.AppendRequest:
-    is_packed = len(records) >= PACKED_RECORDS_MIN
-    return quorum_pb2.AppendRequest(
-        correlation_id=correlation_id,
-        records=[] if is_packed else [quorum_pb2.Record(key=k, value=v) for k, v in records],
-        packed=_pack(records) if is_packed else None,
-        timeout_ms=timeout_ms,
-        trace_parent=trace_parent,
+    message = quorum_pb2.AppendRequest(
+        correlation_id=correlation_id, timeout_ms=timeout_ms, trace_parent=trace_parent
     )
+    if conditions:
+        message.checked.CopyFrom(_pack(records))
+        if conditions.last is not None:
+            message.expected_last_offset = conditions.last
+        message.expected_key_offsets.extend(_key_offsets(conditions))
+    elif len(records) >= PACKED_RECORDS_MIN or any(value is None for _, value in records):
+        message.packed.CopyFrom(_pack(records))
+    else:
+        message.records.extend([quorum_pb2.Record(key=k, value=v) for k, v in records])
+    return message
+
+
+def _key_offsets(offsets: LogOffsets) -> list[quorum_pb2.KeyOffset]:
+    return [quorum_pb2.KeyOffset(key=key, offset=offset) for key, offset in offsets.keys]
 
 
 def _pack(records: Sequence[OpaqueRecord]) -> quorum_pb2.PackedRecords:
     packed = quorum_pb2.PackedRecords(
-        values=b"".join([value for _, value in records]),
-        value_sizes=[len(value) for _, value in records],
+        values=b"".join([value for _, value in records if value]),
+        value_sizes=[NULL_SIZE if value is None else len(value) for _, value in records],
     )
     if any(key != b"" for key, _ in records):
         packed.keys = b"".join([key for key, _ in records if key])
@@ -55,8 +77,15 @@ def _pack(records: Sequence[OpaqueRecord]) -> quorum_pb2.PackedRecords:
 
 def _unpack(packed: quorum_pb2.PackedRecords) -> list[OpaqueRecord]:
     """The records. ViolationError if sizes and bytes do not match."""
-    count = len(packed.value_sizes)
-    values = _cut(packed.values, list(packed.value_sizes), "values")
+    sizes = list(packed.value_sizes)
+    count = len(sizes)
+    values: Sequence[bytes | None]
+    if NULL_SIZE in sizes:
+        found = _cut(packed.values, [0 if size == NULL_SIZE else size for size in sizes], "values")
+        pairs = zip(sizes, found, strict=True)
+        values = [None if size == NULL_SIZE else value for size, value in pairs]
+    else:
+        values = _cut(packed.values, sizes, "values")
     keys: Sequence[bytes | None] = (b"",) * count
     if packed.key_sizes or packed.keys:
         sizes = list(packed.key_sizes)
@@ -84,16 +113,18 @@ def decode_append_request(
     message: quorum_pb2.AppendRequest,
 ) -> tuple[list[OpaqueRecord], int]:
     """The records and the timeout in milliseconds. ViolationError without records."""
-    count = len(message.records) + len(message.packed.value_sizes)
+    columns = message.checked if message.HasField("checked") else message.packed
+    count = len(message.records) + len(columns.value_sizes)
     if count > BATCH_RECORDS_MAX:
         # Checked before any work per record: a message can hold millions.
         raise ViolationError(
             f"an append of {count} records: a batch holds at most {BATCH_RECORDS_MAX}"
         )
-    if message.HasField("packed"):
-        if message.records:
-            raise ViolationError("an append with both packed and single records")
-        records = _unpack(message.packed)
+    forms = message.HasField("packed") + message.HasField("checked") + bool(message.records)
+    if forms > 1:
+        raise ViolationError("an append with records in several forms")
+    if not message.records:
+        records = _unpack(columns)
     else:
         records = [
             (record.key if record.HasField("key") else None, record.value)
@@ -102,6 +133,22 @@ def decode_append_request(
     if not records:
         raise ViolationError("an append without records")
     return records, min(message.timeout_ms or APPEND_TIMEOUT_MS, CHANGE_TIMEOUT_MS_MAX)
+
+
+def decode_conditions(message: quorum_pb2.AppendRequest) -> LogOffsets:
+    """What the append expects. ViolationError if it expects what cannot be."""
+    last = message.expected_last_offset if message.HasField("expected_last_offset") else None
+    found = message.expected_key_offsets
+    if len(found) > CONDITIONS_MAX:
+        raise ViolationError(f"{len(found)} conditions; an append can have {CONDITIONS_MAX}")
+    conditions = LogOffsets(last, tuple((each.key, each.offset) for each in found))
+    if any(not key for key, _ in conditions.keys):
+        raise ViolationError("a condition on the empty key, whose offset is not known")
+    if min((*(offset for _, offset in conditions.keys), last or 0)) < NO_RECORD:
+        raise ViolationError("a condition with an offset below -1")
+    if bool(conditions) != message.HasField("checked"):
+        raise ViolationError("an append with conditions has its records in `checked`")
+    return conditions
 
 
 def correlation_id_of(data: bytes) -> int:
@@ -124,9 +171,14 @@ def encode_append_response(
         base_offset=max(0, outcome.base_offset),
         epoch=outcome.leader.epoch,
         current_leader=f.leader_to_wire(outcome.leader),
+        last_offset=outcome.actual.last,
+        key_offsets=_key_offsets(outcome.actual),
     )
 
 
 def decode_append_response(message: quorum_pb2.AppendResponse) -> AppendOutcome:
     error, leader, text = f.answer_from_wire(message)
-    return AppendOutcome(error, leader, f.natural(message.base_offset, "the base offset"), text)
+    last = message.last_offset if message.HasField("last_offset") else None
+    actual = LogOffsets(last, tuple((each.key, each.offset) for each in message.key_offsets))
+    base_offset = f.natural(message.base_offset, "the base offset")
+    return AppendOutcome(error, leader, base_offset, text, actual)

@@ -156,7 +156,7 @@ def batch_bytes(records: Iterable[OpaqueRecord]) -> int:
     Callers compare it with `batch_bytes_max`.
     """
     # A list: a generator takes 50% longer.
-    sizes = [len(value) + len(key) if key else len(value) for key, value in records]
+    sizes = [(len(value) if value else 0) + (len(key) if key else 0) for key, value in records]
     return BATCH_OVERHEAD_BYTES + RECORD_OVERHEAD_BYTES * len(sizes) + sum(sizes)
 
 

@@ -162,11 +162,29 @@ class UpdateFeaturesRequest:
 
 # --- the log --------------------------------------------------------------------------------------
 
-OpaqueRecord = tuple[bytes | None, bytes]
-"""(key, value). With a key, the value is application data.
+OpaqueRecord = tuple[bytes | None, bytes | None]
+"""(key, value). With a key, the value is application data, or None, which deletes the key.
 
 Without a key (None), it is a metadata record in Kafka's framing.
 """
+
+
+class LogOffsets(NamedTuple):
+    """Offsets that an append expects, or finds: of the last application record, and of keys.
+
+    last: None if it is not compared. keys: pairs of a key and the offset of its last record. -1
+    means that there is none, and -2 that it is unknown.
+    """
+
+    last: int | None = None
+    keys: tuple[tuple[bytes, int], ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to compare."""
+        return self.last is not None or bool(self.keys)
+
+
+NO_CONDITIONS = LogOffsets()
 
 
 class AppendOutcome(NamedTuple):
@@ -174,12 +192,14 @@ class AppendOutcome(NamedTuple):
 
     NONE: committed at `base_offset` in the epoch of `leader`. The errors in `NOT_APPENDED` are
     rejections. Any other error: the batch may have been appended and may still be committed.
+    actual: with CONDITION_FAILED, the offsets that are not the expected ones.
     """
 
     error: ErrorCode
     leader: CurrentLeader
     base_offset: int = -1
     message: str = ""
+    actual: LogOffsets = NO_CONDITIONS
 
 
 NOT_APPENDED = frozenset(
@@ -189,6 +209,8 @@ NOT_APPENDED = frozenset(
         ErrorCode.MESSAGE_TOO_LARGE,
         ErrorCode.INVALID_RECORD,
         ErrorCode.INVALID_REQUEST,
+        ErrorCode.UNSUPPORTED_VERSION,
+        ErrorCode.CONDITION_FAILED,
         ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     }
 )

@@ -1,8 +1,8 @@
 """Quorate: a replicated log whose voters can change while it runs (KIP-853).
 
 The names below are what programs use. Each is imported on first use, so that `import quorate` takes
-no time. `quorate.sync` has `Node` and `Client` without asyncio, and `quorate.recipes` locks, elections,
-counters and key-value stores on a client.
+no time. `quorate.sync` has `Node` and `Client` without asyncio, `quorate.recipes` has locks,
+elections, counters and key-value stores.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from quorate.version import __version__
 
 if TYPE_CHECKING:
-    from quorate import sync
+    from quorate import recipes, sync
     from quorate.controller.formatting import FormatError
     from quorate.embedded.node import Node
     from quorate.embedded.state_machine import StateMachine, StateMachineError, StateSnapshot
@@ -63,6 +63,7 @@ __all__ = [
     "UnreachableError",
     "__version__",
     "format_storage",
+    "recipes",
     "sync",
 ]
 
@@ -97,8 +98,8 @@ _PLACES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name == "sync":
-        return importlib.import_module("quorate.sync")
+    if name in ("recipes", "sync"):
+        return importlib.import_module(f"quorate.{name}")
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, _, other = _PLACES[name].partition(":")

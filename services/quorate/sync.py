@@ -385,6 +385,13 @@ class Client:
         """See `quorate.Client.describe_quorum`."""
         return self._thread.call(self._client.describe_quorum())
 
+    def finalize_application_version(
+        self, level: int = 1, *, timeout_ms: int | None = None
+    ) -> None:
+        """See `quorate.Client.finalize_application_version`."""
+        work = self._client.finalize_application_version(level, timeout_ms=timeout_ms)
+        self._thread.call(work)
+
     def add_voter(
         self, voter: ReplicaKey, endpoints: Sequence[Endpoint], *, timeout_ms: int | None = None
     ) -> None:

@@ -22,9 +22,13 @@ DOCUMENTED = {
     **{
         name: getattr(quorate, name)
         for name in quorate.__all__
-        if name not in ("__version__", "sync")
+        if name not in ("__version__", "recipes", "sync")
     },
-    **{f"sync.{name}": getattr(quorate.sync, name) for name in quorate.sync.__all__},
+    **{
+        f"{module.__name__.removeprefix('quorate.')}.{name}": getattr(module, name)
+        for module in (quorate.sync, quorate.recipes)
+        for name in module.__all__
+    },
 }
 
 
@@ -57,6 +61,7 @@ async def test_the_examples_run(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert issubclass(names["KeyValues"], quorate.StateMachine)
     async with quorate.Node(running, names["KeyValues"]()) as node:
         await node.read_index()
+        await node.client.finalize_application_version()
         for name, code in examples.items():
             # Each starts a node of its own, if it starts one.
             own = settings(tmp_path / name, 1, ports[1:])
@@ -83,6 +88,11 @@ async def test_the_examples_run(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert printed["Node"].startswith("committed at offset ")
     assert printed["Endpoint"] == "CONTROLLER://controller-2:9093\n"
     assert printed["AdminError"].startswith("VOTER_NOT_FOUND ")
+    assert printed["ConditionFailedError"].startswith("somebody was faster, at offset ")
+    assert printed["recipes.KeyValue"] == "b'green'\n"
+    assert printed["recipes.Counter"] == "2\n"
+    assert printed["recipes.Lock"].startswith("holding the lock with fencing token ")
+    assert printed["recipes.Leadership"].startswith("worker-7 ")
     assert printed["UnreachableError"].startswith("nothing was appended: {'127.0.0.1:1': ")
     assert "already formatted" in printed["FormatError"]
     assert "node.id=one" in printed["ConfigError"]
@@ -93,7 +103,9 @@ async def test_the_examples_run(tmp_path: Path, capsys: pytest.CaptureFixture[st
 def test_public_methods_have_docstrings_and_types(name: str) -> None:
     documented = DOCUMENTED[name]
     assert inspect.getdoc(documented)
-    if name in ("Node", "StateMachine", "StateSnapshot", "sync.Node", "sync.Client"):
+    recipes = ("KeyValue", "Counter", "Lock", "Election")
+    has_methods = ("Node", "StateMachine", "StateSnapshot", "sync.Node", "sync.Client")
+    if name in has_methods or name.removeprefix("recipes.") in recipes:
         for method, found in inspect.getmembers(documented):
             if method.startswith("_") or not (callable(found) or isinstance(found, property)):
                 continue

@@ -124,6 +124,10 @@ def upgrade(
 ) -> None:
     """Raise the given levels; without any, raise every feature to its highest supported level.
 
+    application.version=1 is for applications: conditional appends, null values and the recipes. It
+    excludes Kafka's nodes, so it must be named. A quorum without metadata also gets the latest
+    metadata.version.
+
     kraft.version=1 turns a static quorum into one whose voters can be added and removed. Every
     voter must support it, and it cannot be undone.
     """
@@ -192,11 +196,14 @@ def _describe(context: typer.Context) -> DescribeFeaturesResponse:
 
 
 def _highest(context: typer.Context) -> dict[str, int]:
+    from quorate.metadata.metadata_version import APPLICATION_VERSION
+
     known = _describe(context).features
     return {
         feature.name: feature.supported.max
         for feature in known
-        if feature.name == "kraft.version" or _has_metadata(known)
+        if feature.name == "kraft.version"
+        or (_has_metadata(known) and feature.name != APPLICATION_VERSION)
     }
 
 
@@ -218,14 +225,21 @@ def _update(
     dry_run: bool,
     as_json: bool,
 ) -> None:
+    from quorate.metadata.metadata_version import APPLICATION_VERSION
     from quorate.rpc.client.quorum_client import AdminError
+    from quorate.rpc.wire.values import UpgradeType
 
     async def ask(client: QuorumClient) -> dict[str, str | None]:
         """Return each feature's failure, None for success."""
         failures: dict[str, str | None] = {}
         for name, level in _in_order(levels, kind):
             try:
-                await client.update_features(name, level, upgrade_type=kind, validate_only=dry_run)
+                if name == APPLICATION_VERSION and kind is UpgradeType.UPGRADE and not dry_run:
+                    await client.finalize_application_version(level)
+                else:
+                    await client.update_features(
+                        name, level, upgrade_type=kind, validate_only=dry_run
+                    )
                 failures[name] = None
             except AdminError as error:
                 failures[name] = one_line(error)

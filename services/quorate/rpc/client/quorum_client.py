@@ -23,6 +23,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from quorate.metadata.metadata_version import APPLICATION_VERSION, METADATA_VERSION
 from quorate.raft.errors import ErrorCode, MisuseError
 from quorate.raft.messages import (
     AddVoterRequest,
@@ -85,6 +86,8 @@ STATUS_TIMEOUT_MS = 1_000
 LEADER_WAIT_MS = 1_500
 """How long a description waits for the leader's view before it falls back to another node's."""
 DESCRIBE_PAUSE_MS = 100
+REGISTRATION_PAUSE_MS = 200
+"""How long to wait for the voters' registrations before the next attempt."""
 
 
 class QuorumClient(LeaderClient):
@@ -248,6 +251,36 @@ class QuorumClient(LeaderClient):
             self._cluster.id, feature, level, upgrade_type, validate_only
         )
         await self._change(request, timeout_ms)
+
+    async def finalize_application_version(
+        self, level: int = 1, *, timeout_ms: int | None = None
+    ) -> None:
+        """Finalize a level of application.version; returns after commit. Raises as `add_voter`.
+
+        Appends with conditions and values that are None need level 1. Every controller must have a
+        release that supports it. A quorum without metadata gets the latest metadata.version first,
+        and this method waits until the voters have registered. Level 0 ends it again.
+        """
+        kind = UpgradeType.UPGRADE if level else UpgradeType.SAFE_DOWNGRADE
+        deadline_ms = now_ms() + (timeout_ms or self.request_timeout_ms)
+        features = {each.name: each for each in (await self.describe_features()).features}
+        metadata = features.get(METADATA_VERSION)
+        is_new = level > 0 and metadata is not None and not metadata.finalized_level
+        if metadata is not None and is_new:
+            await self.update_features(
+                METADATA_VERSION, metadata.supported.max, timeout_ms=timeout_ms
+            )
+        while True:
+            left_ms = max(1, int(deadline_ms - now_ms()))
+            try:
+                return await self.update_features(
+                    APPLICATION_VERSION, level, upgrade_type=kind, timeout_ms=left_ms
+                )
+            except AdminError as error:
+                is_early = is_new and error.code is ErrorCode.INVALID_UPDATE_VERSION
+                if not is_early or now_ms() + REGISTRATION_PAUSE_MS > deadline_ms:
+                    raise
+            await asyncio.sleep(REGISTRATION_PAUSE_MS / 1000)
 
     # --- one node ---------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from quorate.metadata.image.partitions import NO_LEADER, NO_LEADER_CHANGE
-from quorate.metadata.managers.partition_change import Election
+from quorate.metadata.managers.partition_change import PartitionElection
 from quorate.records.metadata import PartitionChangeRecord
 
 from tests.wire.partition_states import Brokers, State
@@ -54,7 +54,7 @@ def _elect_unclean(state: State) -> State:
         partition=replace(old, isr=(), eligible_leader_replicas=eligible or None),
         active=tuple(each for each in state.active if each in kept),
         cancelled=False,
-        election=Election.UNCLEAN,
+        election=PartitionElection.UNCLEAN,
         isr=(),
         replicas=kept,
         removing=(),

@@ -14,7 +14,7 @@ from typing import Final
 
 from quorate.metadata.image.partitions import NO_LEADER, Partition, is_reassigning
 from quorate.metadata.managers.controller_context import MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY
-from quorate.metadata.managers.partition_change import Election
+from quorate.metadata.managers.partition_change import PartitionElection
 from quorate.metadata.metadata_version import (
     DIRECTORIES,
     ELR,
@@ -62,7 +62,7 @@ class State:
     elr: bool
     partition: Partition
     active: Brokers
-    election: Election = Election.ONLINE
+    election: PartitionElection = PartitionElection.ONLINE
     isr: Brokers | None = None
     replicas: Brokers | None = None
     removing: Brokers | None = None
@@ -194,7 +194,7 @@ class StateGenerator:
         return replace(state, step="visit", election=self._allowed_election())
 
     def _elect_preferred(self, state: State) -> State:
-        return replace(state, step="elect preferred", election=Election.PREFERRED)
+        return replace(state, step="elect preferred", election=PartitionElection.PREFERRED)
 
     def _assign(self, state: State) -> State:
         """A broker reports the directory of a replica."""
@@ -232,5 +232,5 @@ class StateGenerator:
         """A random part of them, mostly more than half, in order."""
         return tuple(each for each in brokers if self._happens(0.6))
 
-    def _allowed_election(self) -> Election:
-        return self._chance.choice((Election.ONLINE, Election.UNCLEAN))
+    def _allowed_election(self) -> PartitionElection:
+        return self._chance.choice((PartitionElection.ONLINE, PartitionElection.UNCLEAN))

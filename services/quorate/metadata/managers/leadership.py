@@ -21,7 +21,7 @@ from quorate.metadata.managers.controller_context import (
     ElectionTask,
     RefusedError,
 )
-from quorate.metadata.managers.partition_change import Change, Election, allowed_election
+from quorate.metadata.managers.partition_change import Change, PartitionElection, allowed_election
 from quorate.metadata.requests import ElectLeaders, ElectLeadersResponse, PartitionOutcome
 from quorate.raft.errors import ErrorCode
 from quorate.records.metadata import MetadataRecord, PartitionChangeRecord
@@ -192,7 +192,7 @@ def _elected(
         raise RefusedError(ErrorCode.ELECTION_NOT_NEEDED, _NOT_NEEDED)
     if not is_unclean and partition.leader == preferred:
         raise RefusedError(ErrorCode.ELECTION_NOT_NEEDED, _NOT_NEEDED)
-    election = Election.UNCLEAN if is_unclean else Election.PREFERRED
+    election = PartitionElection.UNCLEAN if is_unclean else PartitionElection.PREFERRED
     change = Change.of(context, partition, election=election)
     record = change.build()
     if record is None:
@@ -213,17 +213,17 @@ def _elected(
 
 def rebalance(context: ControllerContext) -> list[MetadataRecord]:
     """Move leadership to preferred leaders where possible (auto.leader.rebalance.enable)."""
-    return _changes(context, context.index.off_preferred, Election.PREFERRED)
+    return _changes(context, context.index.off_preferred, PartitionElection.PREFERRED)
 
 
 def elect_unclean(context: ControllerContext) -> list[MetadataRecord]:
     """Elect out-of-sync leaders for the leaderless partitions of topics that allow it."""
     keys = (key for key in context.index.leaderless if context.allows_unclean(key[0]))
-    return _changes(context, keys, Election.UNCLEAN)
+    return _changes(context, keys, PartitionElection.UNCLEAN)
 
 
 def _changes(
-    context: ControllerContext, keys: Iterable[PartitionKey], election: Election
+    context: ControllerContext, keys: Iterable[PartitionKey], election: PartitionElection
 ) -> list[MetadataRecord]:
     records: list[MetadataRecord] = []
     for key in keys:

@@ -47,7 +47,7 @@ from quorate.records.metadata import PartitionChangeRecord, ZkMigrationState
 Brokers = tuple[int, ...]
 
 
-class Election(Enum):
+class PartitionElection(Enum):
     """How a leader is chosen."""
 
     ONLINE = "online"
@@ -69,7 +69,7 @@ class Change:
     context: ControllerContext
     partition: Partition
     is_acceptable: Callable[[int], bool]
-    election: Election = Election.ONLINE
+    election: PartitionElection = PartitionElection.ONLINE
     isr: Brokers = ()
     replicas: Brokers = ()
     removing: Brokers = ()
@@ -86,7 +86,7 @@ class Change:
         context: ControllerContext,
         partition: Partition,
         is_acceptable: Callable[[int], bool] | None = None,
-        election: Election = Election.ONLINE,
+        election: PartitionElection = PartitionElection.ONLINE,
     ) -> Change:
         return cls(
             context,
@@ -230,7 +230,7 @@ class Change:
         """(leader, whether it is unclean)."""
         present = self.partition.leader
         order: Sequence[int] = (present, *self.replicas)
-        if self.election is Election.PREFERRED:
+        if self.election is PartitionElection.PREFERRED:
             order = (self.replicas[0], present, *self.replicas[1:])
         for broker in order:
             if broker != NO_LEADER and self._can_lead(broker):
@@ -244,7 +244,7 @@ class Change:
             and self._is_acceptable(self.last_known_elr[0])
         ):
             return self.last_known_elr[0], True
-        if self.election is Election.UNCLEAN:
+        if self.election is PartitionElection.UNCLEAN:
             for broker in self.replicas:
                 if self._is_acceptable(broker):
                     return broker, True
@@ -280,9 +280,11 @@ class Change:
         return None if found == before else found
 
 
-def allowed_election(context: ControllerContext, topic_id: str) -> Election:
+def allowed_election(context: ControllerContext, topic_id: str) -> PartitionElection:
     """The election after a broker or a directory failed: unclean where the topic allows that."""
-    return Election.UNCLEAN if context.allows_unclean(topic_id) else Election.ONLINE
+    return (
+        PartitionElection.UNCLEAN if context.allows_unclean(topic_id) else PartitionElection.ONLINE
+    )
 
 
 _NOTHING = (None, NO_LEADER_CHANGE, None, None, None, NO_RECOVERY_CHANGE, None, None, None)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from quorate.metadata.image.partitions import Partition, is_reassigning
 from quorate.metadata.managers.controller_context import TOO_MANY, ControllerContext, RefusedError
-from quorate.metadata.managers.partition_change import Change, Election
+from quorate.metadata.managers.partition_change import Change, PartitionElection
 from quorate.metadata.managers.topic_manager import check_replicas
 from quorate.metadata.requests import (
     AlterPartitionReassignments,
@@ -91,7 +91,9 @@ def _cancelled(context: ControllerContext, partition: Partition) -> PartitionCha
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 "Unable to revert partition assignment because no remaining replica is active.",
             )
-    change = Change.of(context, partition, election=Election.ONLINE if isr else Election.UNCLEAN)
+    change = Change.of(
+        context, partition, election=PartitionElection.ONLINE if isr else PartitionElection.UNCLEAN
+    )
     change.isr, change.replicas, change.adding, change.removing = isr, replicas, (), ()
     return change.build()
 

@@ -69,8 +69,8 @@ def test_an_append_may_come_record_by_record() -> None:
             "the values have 2 bytes by their sizes, not 3",
         ),
         (
-            packed(values=b"a", value_sizes=[2**32 - 1]),
-            "the values have 4294967295 bytes by their sizes, not 1",
+            packed(values=b"a", value_sizes=[2**32 - 2]),
+            "the values have 4294967294 bytes by their sizes, not 1",
         ),
         (packed(values=b"a", value_sizes=[1], keys=b"k"), "1 records with 0 key sizes"),
         (packed(values=b"a", value_sizes=[1], key_sizes=[0, 0]), "1 records with 2 key sizes"),
@@ -82,7 +82,7 @@ def test_an_append_may_come_record_by_record() -> None:
                 records=[quorum_pb2.Record(value=b"a")],
                 packed=quorum_pb2.PackedRecords(values=b"a", value_sizes=[1]),
             ),
-            "with both packed and single records",
+            "with records in several forms",
         ),
     ],
 )

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from quorate import sync
 from quorate.log.meta_properties import random_uuid
 from quorate.metadata import requests as r
 from quorate.raft.errors import ErrorCode
 from quorate.raft.types import Endpoint, VersionRange
 from quorate.rpc.client.quorum_client import QuorumClient
+from quorate.rpc.errors import AdminError, ConditionFailedError
 from quorate.rpc.metadata_client import MetadataClient
 
 from tests.integration.bridge_support import KafkaQuorum
@@ -142,5 +144,64 @@ def test_a_quorum_of_applications_gets_no_metadata(tmp_path: Path) -> None:
         assert levels(quorum) == {}
         assert registered(quorum) == {}
         assert status["leaderId"] == 1
+    finally:
+        quorum.kill()
+
+
+def test_one_command_finalizes_application_version(tmp_path: Path) -> None:
+    """On a quorum without metadata, and back; conditions hold across restarts in between."""
+    quorum = Quorum(tmp_path, (1,))
+    node = quorum.nodes[1]
+    features = ("features", "--bootstrap-controller", quorum.addresses)
+
+    def append(key: bytes, value: bytes | None, expected: int) -> int:
+        with sync.Client(quorum.addresses.split(","), request_timeout_ms=20_000) as client:
+            return client.append([(key, value)], if_key_offsets={key: expected}).base_offset
+
+    try:
+        node.format("--standalone")
+        node.start()
+        quorum.until_voters(1)
+        with pytest.raises(AdminError, match=r"application\.version=1"):
+            append(b"a", b"1", -1)
+        ran = quorate(*features, "upgrade", "--feature", "application.version=1")
+        assert ran.out == "application.version was upgraded to 1.\n"
+        assert levels(quorum) == {"application.version": 1, "metadata.version": 30}
+        first = append(b"a", b"1", -1)
+        node.kill()
+        node.start()
+        quorum.until_voters(1)
+        with pytest.raises(ConditionFailedError) as failed:
+            append(b"a", b"2", -1)
+        assert (failed.value.key_offsets, failed.value.last_offset) == ({b"a": first}, None)
+        append(b"a", None, first)
+        append(b"a", b"3", -1)
+        assert quorate(*features, "upgrade").status == 0, "it takes nothing back"
+        ran = quorate(*features, "downgrade", "--feature", "application.version=0")
+        assert ran.status == 0, ran
+        assert levels(quorum)["metadata.version"] == 30
+        assert "application.version" not in levels(quorum)
+        with pytest.raises(AdminError, match=r"application\.version=1"):
+            append(b"a", b"4", -1)
+    finally:
+        quorum.kill()
+
+
+def test_a_quorum_can_be_formatted_with_application_version(tmp_path: Path) -> None:
+    quorum = Quorum(tmp_path, (1,))
+    node = quorum.nodes[1]
+    try:
+        ran = quorate(
+            *("storage", "format", "-t", "A" * 20 + "DQ", "-c", node.properties, "--standalone"),
+            *("--feature", "application.version=1"),
+        )
+        assert ran.status == 0, ran
+        node.start()
+        quorum.until_voters(1)
+        until("the level is there", lambda: levels(quorum).get("application.version") == 1)
+        with sync.Client(quorum.addresses.split(","), request_timeout_ms=20_000) as client:
+            client.append([(b"a", b"1")], if_last_offset=-1)
+            with pytest.raises(ConditionFailedError):
+                client.append([(b"a", b"1")], if_last_offset=-1)
     finally:
         quorum.kill()

@@ -41,3 +41,13 @@ def test_the_program_writes_and_reads(quorum: Quorum) -> None:
     offset, _, value = done.stdout.strip().partition(" ")
     assert int(offset) > 0
     assert value == "b'committed by a majority, or not at all'"
+
+
+def test_the_program_with_conditions_holds_the_lock(quorum: Quorum) -> None:
+    found = program_below("Conditional appends and recipes")
+    program = found.replace("controller-1:9093", quorum.addresses.split(",")[0])
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(r"holding the lock with fencing token \d+\n", done.stdout)

@@ -72,9 +72,12 @@ def _document(record: Record, *, show_secrets: bool) -> dict[str, Any]:
     shown: dict[str, Any] = {"offset": record.offset, "timestamp": record.timestamp}
     if record.key is None:
         return {**shown, "payload": _payload(record, show_secrets=show_secrets)}
-    for name, value in (("key", record.key), ("value", record.value or b"")):
+    for name, value in (("key", record.key), ("value", record.value)):
+        if value is None:
+            shown[name] = None
+            continue
         try:
-            shown[name] = bytes(value).decode()
+            shown[name] = value.decode()
         except UnicodeDecodeError:
             shown[f"{name}Base64"] = base64.b64encode(value).decode()
     return shown
@@ -103,5 +106,5 @@ def _text(document: dict[str, Any]) -> str:
     if "payload" in document:
         cells += ["", json.dumps(document["payload"], ensure_ascii=False)]
     else:
-        cells += [document.get(n, document.get(f"{n}Base64", "")) for n in ("key", "value")]
+        cells += [document.get(n, document.get(f"{n}Base64")) or "" for n in ("key", "value")]
     return "\t".join(printable(cell) for cell in cells)

@@ -348,6 +348,11 @@ async def test_features_are_listed_with_their_levels(controller: Controller) -> 
     assert (levels["kraft.version"], levels["metadata.version"]) == (1, 29)
     assert levels["group.version"] == 1
     assert epoch == controller.cluster.committed.offset
+    controller.cluster.ask(r.UpdateFeatures((r.FeatureUpdate("application.version", 1),)))
+    assert controller.cluster.committed.features.application_version == 1
+    later, _ = controller.requests.features()
+    assert [f.name for f in later] == [f.name for f in features], "Kafka does not know it"
+    assert "application.version" not in levels
 
 
 # --- configurations -------------------------------------------------------------------------------

@@ -333,7 +333,7 @@ def test_format_with_initial_controllers(run: Run, properties: Path) -> None:
         ("-I x", 1, "--initial-controllers: 'x' is not ID-DIRECTORYID@HOST:PORT"),
         ("", 1, "you must specify one of the following"),
         ("-s -f kraft.version=0", 1, "Cannot set kraft.version to 0"),
-        ("-s -f foo.version=1", 1, "Unsupported feature: foo.version. Supported features are: el"),
+        ("-s -f foo.version=1", 1, "Unsupported feature: foo.version. Supported features are: ap"),
         ("-s -f metadata.version=5", 1, "No MetadataVersion with feature level 5. Valid feature"),
         ("-s -f metadata.version=99", 1, "Valid feature levels are from 7 to 30."),
         ("-s -f group.version=7", 1, "No feature:group.version with feature level 7"),

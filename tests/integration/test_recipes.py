@@ -76,6 +76,22 @@ async def log_of(client: quorate.Client, key: bytes) -> list[tuple[int, bytes | 
     return found
 
 
+async def test_every_node_appends_on_conditions(tmp_path: Path) -> None:
+    async with quorum(tmp_path) as trio:
+        version = -1
+        for node in trio.nodes:
+            result = await node.append([(b"k", b"v")], if_key_offsets={b"k": version})
+            with pytest.raises(quorate.ConditionFailedError) as failed:
+                await node.append([(b"k", b"no")], if_key_offsets={b"k": version}, if_last_offset=1)
+            version = result.base_offset
+            assert failed.value.key_offsets == {b"k": version}
+            assert failed.value.last_offset == version
+        await trio.nodes[0].append([(b"k", None)], if_last_offset=version)
+        for node, machine in zip(trio.nodes, trio.machines, strict=True):
+            await node.applied(version + 1)
+            assert machine.values == {b"k": None}
+
+
 # --- the key-value store --------------------------------------------------------------------------
 
 

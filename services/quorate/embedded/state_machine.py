@@ -94,7 +94,10 @@ class StateMachine(ABC):
 
     @abstractmethod
     def apply(self, batch: Sequence[Record]) -> Awaitable[None] | None:
-        """Apply the records of one committed batch. They were appended together."""
+        """Apply the records of one committed batch. They were appended together.
+
+        A record whose value is None deletes its key.
+        """
 
     @abstractmethod
     def restore(self, snapshot: StateSnapshot) -> None:

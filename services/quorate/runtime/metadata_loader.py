@@ -169,7 +169,8 @@ class MetadataLoader:
         is_large = sum(header.count for header, _ in found) > LOOP_RECORDS_MAX
         image = self.image
         if is_large or may_finalize(image, found):
-            image = image.copy()
+            if any(holds_metadata(batch, header) for header, batch in found):
+                image = image.copy()
             done = await asyncio.to_thread(replay, image, found)
         else:
             done = replay(image, found)

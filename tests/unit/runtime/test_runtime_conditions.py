@@ -263,10 +263,10 @@ async def test_a_deposed_leader_answers_no_failure(tmp_path: Path) -> None:
         await old.replica.loader.reached(first + 1)
         network = old.replica.network
         network.cut.add(old.replica.id)
+        failing = asyncio.create_task(old.append((b"a", b"2"), keys={b"a": -1}))
         new = await leading(voters, but=old.replica.id)
         await new.committed((b"a", None), keys={b"a": first})
-        assert old.replica.node.is_leader, "it does not know yet"
-        outcome = await old.append((b"a", b"2"), keys={b"a": -1})
+        outcome = await failing
         assert outcome.error is ErrorCode.NOT_LEADER_OR_FOLLOWER, outcome
         network.cut.clear()
         await new.committed((b"a", b"2"), keys={b"a": -1})

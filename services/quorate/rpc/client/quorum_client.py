@@ -262,7 +262,7 @@ class QuorumClient(LeaderClient):
         and this method waits until the voters have registered. Level 0 ends it again.
         """
         kind = UpgradeType.UPGRADE if level else UpgradeType.SAFE_DOWNGRADE
-        deadline_ms = now_ms() + (timeout_ms or self.request_timeout_ms)
+        deadline_ms = now_ms() + timeout_or(timeout_ms, self.request_timeout_ms)
         features = {each.name: each for each in (await self.describe_features()).features}
         metadata = features.get(METADATA_VERSION)
         is_new = level > 0 and metadata is not None and not metadata.finalized_level
@@ -335,8 +335,8 @@ class QuorumClient(LeaderClient):
         """
         if not records:
             raise MisuseError("a batch holds at least one record")
-        wait_ms = timeout_or(timeout_ms, self.request_timeout_ms)
         conditions = LogOffsets(if_last_offset, tuple((if_key_offsets or {}).items()))
+        wait_ms = timeout_or(timeout_ms, self.request_timeout_ms)
         async with self._batches:
             task = self._appender.start(records, wait_ms, conditions)
             try:

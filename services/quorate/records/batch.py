@@ -58,15 +58,31 @@ _HEADER = struct.Struct(">qiibIhiqqqhii")
 _BASE_OFFSET = struct.Struct(">q")
 _EPOCH = struct.Struct(">i")
 _CRC = struct.Struct(">I")
-_PRODUCER_ID = struct.Struct(">q")
+_PRODUCER = struct.Struct(">qhi")
 _EPOCH_AT = 12
 _CRC_AT = 17
-_PRODUCER_ID_AT = 43
-_SEQUENCE_MODULUS = 1 << 31
+_PRODUCER_AT = 43
+SEQUENCE_MODULUS = 1 << 31
 _ROOM_FOR_HEADER = bytes(HEADER_SIZE)
 _VARINTS_COUNT = 8192
 _VARINTS = tuple(encode_unsigned_varint(value << 1) for value in range(_VARINTS_COUNT))
 """Zig-zag varints of the non-negative numbers that take up to two bytes."""
+
+
+class BatchProducer(NamedTuple):
+    """The part of a batch's header that identifies the batch among those of one producer session.
+
+    producer_id: of the session. base_sequence: the sequence number of the first record, which
+    counts the records of the session modulo 2^31.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+
+
+NO_PRODUCER = BatchProducer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE)
+"""The producer of a batch that belongs to no session."""
 
 
 class BatchHeader(NamedTuple):
@@ -132,7 +148,7 @@ class BatchHeader(NamedTuple):
     def last_sequence(self) -> int:
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
-        return (self.base_sequence + self.last_offset_delta) % _SEQUENCE_MODULUS
+        return (self.base_sequence + self.last_offset_delta) % SEQUENCE_MODULUS
 
 
 @dataclass(slots=True)
@@ -295,7 +311,7 @@ def iter_records(batch: memoryview, header: BatchHeader) -> Iterator[StoredRecor
         last_delta = delta
         sequence = header.base_sequence
         if sequence != NO_SEQUENCE:
-            sequence = (sequence + delta) % _SEQUENCE_MODULUS
+            sequence = (sequence + delta) % SEQUENCE_MODULUS
         timestamp = header.max_timestamp if append_time else header.base_timestamp + timestamp
         yield StoredRecord(header.base_offset + delta, timestamp, key, value, headers, sequence)
     if position != size:
@@ -339,6 +355,8 @@ def snapshot_records(batch: memoryview, header: BatchHeader) -> Iterator[Record]
     for record in iter_records(batch, header):
         placed: Record = record
         placed.offset = None if base is None else record.offset + base - header.base_offset
+        # Earlier versions leave the sequence of a session in the header, but not its producer id.
+        placed.sequence = NO_SEQUENCE
         yield placed
 
 
@@ -392,7 +410,9 @@ def _varint(value: int) -> bytes:
 
 
 def build_data_batch(
-    records: Sequence[tuple[bytes | None, bytes | None]], timestamp_ms: int
+    records: Sequence[tuple[bytes | None, bytes | None]],
+    timestamp_ms: int,
+    producer: BatchProducer = NO_PRODUCER,
 ) -> bytearray:
     """A batch of (key, value) pairs with base offset 0 and epoch 0, for `stamp`; CRC done.
 
@@ -418,7 +438,7 @@ def build_data_batch(
         if value:
             add(value)
         add(b"\x00")
-    return _finish(parts, len(records), 0, timestamp_ms)
+    return _finish(parts, len(records), 0, timestamp_ms, producer)
 
 
 def build_control_batch(records: Sequence[ControlRecord], timestamp_ms: int) -> bytearray:
@@ -433,7 +453,13 @@ def build_control_batch(records: Sequence[ControlRecord], timestamp_ms: int) -> 
     return _finish(parts, len(records), CONTROL, timestamp_ms)
 
 
-def _finish(parts: list[bytes], count: int, attributes: int, timestamp_ms: int) -> bytearray:
+def _finish(
+    parts: list[bytes],
+    count: int,
+    attributes: int,
+    timestamp_ms: int,
+    producer: BatchProducer = NO_PRODUCER,
+) -> bytearray:
     if count == 0:
         raise ValueError("a batch holds at least one record")
     batch = bytearray().join(parts)
@@ -451,9 +477,7 @@ def _finish(parts: list[bytes], count: int, attributes: int, timestamp_ms: int) 
         count - 1,
         timestamp_ms,
         timestamp_ms,
-        NO_PRODUCER_ID,
-        NO_PRODUCER_EPOCH,
-        NO_SEQUENCE,
+        *producer,
         count,
     )
     # The view must be gone before the caller may resize the bytearray.
@@ -471,11 +495,12 @@ def stamp(batch: bytearray, base_offset: int, epoch: int) -> None:
 def keep_base_offset(batch: bytearray, base_offset: int) -> None:
     """Write a batch's base offset in the log into a batch for a checkpoint; its CRC is new.
 
-    A checkpoint has consecutive offsets of its own. The producer id, which batches of the metadata
-    log do not use (-1), keeps the one that the log gave. Whoever copies the batch into the next
-    checkpoint, of any version, copies it too.
+    A checkpoint has consecutive offsets of its own. The producer id, which the batches of a
+    checkpoint do not use otherwise, keeps the one that the log gave; the batch no longer says to
+    which producer session it belongs. Whoever copies the batch into the next checkpoint, of any
+    version, copies it too.
     """
-    _PRODUCER_ID.pack_into(batch, _PRODUCER_ID_AT, base_offset)
+    _PRODUCER.pack_into(batch, _PRODUCER_AT, base_offset, NO_PRODUCER_EPOCH, NO_SEQUENCE)
     with memoryview(batch) as view:
         _CRC.pack_into(batch, _CRC_AT, crc32c(view[CRC_START:]))
 

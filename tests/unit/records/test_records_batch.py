@@ -10,12 +10,15 @@ from quorate.raft.types import ReplicaKey
 from quorate.records.batch import (
     HEADER_SIZE,
     BatchHeader,
+    BatchProducer,
     build_control_batch,
     build_data_batch,
     iter_batches,
     iter_records,
+    keep_base_offset,
     parse_batches,
     read_header,
+    snapshot_records,
     stamp,
     verify_crc,
 )
@@ -240,3 +243,34 @@ def test_foreign_formats_are_unsupported_not_corrupt() -> None:
     assert header.compression == 4
     with pytest.raises(UnsupportedBatchError, match="zstd"):
         list(iter_records(memoryview(compressed), header))
+
+
+def test_a_batch_says_to_which_session_it_belongs() -> None:
+    producer = BatchProducer(1 << 40, 0, (1 << 31) - 1)
+    batch = build_data_batch([(b"", b"a"), (b"", b"b")], 5, producer)
+    stamp(batch, 10, 3)
+    header = read_header(batch)
+    assert verify_crc(batch, 0, header)
+    assert header[9:12] == producer
+    assert [record.sequence for record in iter_records(memoryview(batch), header)] == [
+        (1 << 31) - 1,
+        0,
+    ]
+    assert header.last_sequence == 0
+
+
+def test_a_snapshot_forgets_the_session_of_a_batch() -> None:
+    batch = build_data_batch([(b"k", b"a")], 5, BatchProducer(77, 0, 3))
+    keep_base_offset(batch, 1234)
+    header = read_header(batch)
+    assert verify_crc(batch, 0, header)
+    assert header[9:12] == (1234, -1, -1)
+    (record,) = snapshot_records(memoryview(batch), header)
+    assert (record.offset, record.sequence) == (1234, -1)
+
+
+def test_a_snapshot_of_an_earlier_version_shows_no_sequences() -> None:
+    """It overwrites the producer id only."""
+    batch = build_data_batch([(b"k", b"a")], 5, BatchProducer(1234, 0, 3))
+    (record,) = snapshot_records(memoryview(batch), read_header(batch))
+    assert (record.offset, record.sequence) == (1234, -1)

@@ -8,6 +8,7 @@ snapshot. All of it is pure: no I/O, no clock.
 from quorate.applications.changes import BatchChanges, changes_of
 from quorate.applications.key_index import NO_OFFSET, UNKNOWN_OFFSET, KeyIndex, digest_of
 from quorate.applications.loading import StateLoader, state_records
+from quorate.applications.sessions import Duplicate, ProducerSessions
 from quorate.applications.state import ApplicationState
 from quorate.applications.working_state import WorkingState
 
@@ -16,7 +17,9 @@ __all__ = [
     "UNKNOWN_OFFSET",
     "ApplicationState",
     "BatchChanges",
+    "Duplicate",
     "KeyIndex",
+    "ProducerSessions",
     "StateLoader",
     "WorkingState",
     "changes_of",

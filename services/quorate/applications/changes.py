@@ -2,24 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from quorate.applications.key_index import NO_OFFSET, UNKNOWN_OFFSET, digest_of
-from quorate.records.batch import BatchHeader, iter_keys
+from quorate.records.batch import (
+    NO_SEQUENCE,
+    BatchHeader,
+    BatchProducer,
+    iter_keys,
+    iter_records,
+)
+from quorate.records.metadata import (
+    ApplicationTag,
+    OpenedSession,
+    application_field,
+    application_record,
+    decode,
+    encode,
+)
 from quorate.records.primitives import Buffer
+
+_SESSION = encode(application_record(ApplicationTag.PRODUCER_SESSION, b""), 0)[:-1]
+"""How a record begins that opens a session: everything before the size of the field."""
 
 
 @dataclass(slots=True)
 class BatchChanges:
     """end_offset: of the batch in the log. last_offset: of its last record with a key, NO_OFFSET if
     it has none. time_ms: its largest timestamp. keys: digests of keys to the offsets of their last
-    records, NO_OFFSET if their value is null.
+    records, NO_OFFSET if their value is null. producer, count: its place in a producer session, and
+    its number of records; None without one. opened: (offset, record) of the sessions that it opens.
     """
 
     end_offset: int
     last_offset: int
     time_ms: int
     keys: dict[bytes, int] = field(default_factory=dict)
+    producer: BatchProducer | None = None
+    count: int = 0
+    opened: Sequence[tuple[int, OpenedSession]] = ()
 
 
 def changes_of(batch: Buffer, header: BatchHeader, base_offset: int | None) -> BatchChanges:
@@ -45,4 +67,25 @@ def changes_of(batch: Buffer, header: BatchHeader, base_offset: int | None) -> B
         return BatchChanges(UNKNOWN_OFFSET, last_offset, header.max_timestamp, keys)
     last_offset = NO_OFFSET if last_delta < 0 else base_offset + last_delta
     end_offset = base_offset + header.last_offset_delta + 1
-    return BatchChanges(end_offset, last_offset, header.max_timestamp, keys)
+    changes = BatchChanges(end_offset, last_offset, header.max_timestamp, keys)
+    if last_delta < 0:
+        changes.opened = _opened(batch, header, base_offset)
+    elif header.base_sequence != NO_SEQUENCE:
+        changes.producer, changes.count = header.producer, header.count
+    return changes
+
+
+def _opened(
+    batch: Buffer, header: BatchHeader, base_offset: int
+) -> Sequence[tuple[int, OpenedSession]]:
+    """The sessions that a batch of metadata opens."""
+    if _SESSION not in bytes(batch):
+        return ()
+    opened: list[tuple[int, OpenedSession]] = []
+    for record in iter_records(memoryview(batch), header):
+        if record.value is not None and record.value.startswith(_SESSION):
+            found = application_field(decode(record.value))
+            if found is not None and found[0] is ApplicationTag.PRODUCER_SESSION:
+                offset = record.offset - header.base_offset + base_offset
+                opened.append((offset, OpenedSession.from_bytes(found[1])))
+    return opened

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from quorate.applications.changes import changes_of
+from quorate.applications.sessions import ProducerSessions
 from quorate.applications.state import ApplicationState
 from quorate.records.batch import BatchHeader
 from quorate.records.metadata import (
@@ -28,6 +29,8 @@ def state_records(state: ApplicationState) -> Iterator[NoOpRecord]:
     """The records of a snapshot, which precede its records of applications."""
     summary = ApplicationSummary(state.last_offset, state.time_ms)
     yield application_record(ApplicationTag.APPLICATION_STATE, summary.to_bytes())
+    for chunk in state.sessions.encode():
+        yield application_record(ApplicationTag.SESSIONS_CHUNK, chunk)
 
 
 class StateLoader:
@@ -36,6 +39,7 @@ class StateLoader:
     def __init__(self) -> None:
         self._state = ApplicationState()
         self._summary: ApplicationSummary | None = None
+        self._sessions: list[bytes] = []
 
     def add_records(self, records: Sequence[MetadataRecord | UnknownRecord]) -> None:
         """Take the records of a metadata batch. Raises RecordsError."""
@@ -43,16 +47,21 @@ class StateLoader:
             return
         for record in records:
             found = application_field(record)
-            if found is not None and found[0] == ApplicationTag.APPLICATION_STATE:
+            if found is None:
+                continue
+            if found[0] is ApplicationTag.APPLICATION_STATE:
                 self._summary = ApplicationSummary.from_bytes(found[1])
+            elif found[0] is ApplicationTag.SESSIONS_CHUNK:
+                self._sessions.append(found[1])
 
     def add_batch(self, batch: Buffer, header: BatchHeader) -> None:
         """Take a batch of records of applications. Raises RecordsError."""
         self._state.apply(changes_of(batch, header, header.log_base_offset))
 
     def finish(self) -> ApplicationState:
-        """The state as of the snapshot's offset."""
+        """The state as of the snapshot's offset. Raises RecordsError."""
         # Without a summary, no timestamp counts yet: the level was finalized later.
         summary = self._summary or ApplicationSummary(self._state.last_offset)
-        self._state.last_offset, self._state.time_ms = summary.last_offset, summary.time_ms
+        self._state.last_offset = summary.last_offset
+        self._state.sessions = ProducerSessions.decode(self._sessions, summary.time_ms)
         return self._state

@@ -38,6 +38,8 @@ EXPIRATION_MS_MAX: Final = 7 * 24 * 60 * 60 * 1000
 EXPIRATION_MS: Final = 60 * 60 * 1000
 """The expiration of a session whose client does not choose one."""
 
+NO_TIME: Final = -1
+
 _CHUNK_BYTES = 64 * 1024
 _STALE_MAX = 1_000
 
@@ -83,7 +85,7 @@ class ProducerSessions:
 
     __slots__ = ("_deadlines", "_sessions", "time_ms")
 
-    def __init__(self, time_ms: int = -1) -> None:
+    def __init__(self, time_ms: int = NO_TIME) -> None:
         self.time_ms = time_ms
         self._sessions: OrderedDict[int, ProducerSession] = OrderedDict()
         """By producer id, those whose last batch is the oldest first."""

@@ -11,7 +11,8 @@ from collections import deque
 
 from quorate.applications.changes import BatchChanges
 from quorate.applications.key_index import NO_OFFSET
-from quorate.applications.state import ApplicationState
+from quorate.applications.sessions import ProducerSessions
+from quorate.applications.state import ApplicationState, apply_to_sessions
 
 
 class WorkingState:
@@ -25,10 +26,13 @@ class WorkingState:
         self._pending: deque[BatchChanges] = deque()
         self._keys: dict[bytes, tuple[int, int]] = {}
         self._last_offset = NO_OFFSET
+        self._sessions: ProducerSessions | None = None
 
     def appended(self, changes: BatchChanges) -> None:
         """Add a batch that this leader has appended to its log."""
         self._pending.append(changes)
+        if self._sessions is not None:
+            apply_to_sessions(self._sessions, changes)
         for digest, offset in changes.keys.items():
             self._keys[digest] = (changes.end_offset, offset)
         if changes.last_offset != NO_OFFSET:
@@ -54,3 +58,11 @@ class WorkingState:
         """The offset of a key's last record, NO_OFFSET or UNKNOWN_OFFSET."""
         found = self._keys.get(digest)
         return committed.index.get(digest) if found is None else found[1]
+
+    def sessions(self, committed: ApplicationState) -> ProducerSessions:
+        """The producer sessions. `passed` was called with the offset of the committed state."""
+        if self._sessions is None:
+            self._sessions = committed.sessions.copy()
+            for changes in self._pending:
+                apply_to_sessions(self._sessions, changes)
+        return self._sessions

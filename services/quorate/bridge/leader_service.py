@@ -7,7 +7,7 @@ While such a leader leads, requests are handled as follows; otherwise as by any 
 | DescribeQuorum, AddVoter, RemoveVoter, UpdateFeatures, changes of the metadata | by the leader |
 | Read, and reads of the metadata | here, up to what the leader confirms (`LeaderRequests`) |
 | DescribeFeatures, NodeStatus, Format, and all of service Raft | here, as on any follower |
-| TransferLeadership, Append, AppendStream | rejected: Kafka's protocol has no such request |
+| TransferLeadership, Append, AppendStream, OpenProducer | rejected: Kafka's protocol lacks them |
 | what brokers of Quorate and controllers send in their own name | NOT_CONTROLLER: they wait |
 
 A response names the leader without its endpoints: a client that cannot use them stays here.
@@ -24,6 +24,7 @@ from quorate.bridge.leader_requests import ForwardingError, KafkaLeader, LeaderR
 from quorate.metadata import requests as r
 from quorate.raft import messages as m
 from quorate.raft.errors import ErrorCode
+from quorate.records.batch import BatchProducer
 from quorate.rpc.principals import Caller, PrincipalMapping, caller_of
 from quorate.rpc.server.authorizer import Context
 from quorate.rpc.wire.convert_metadata import MetadataAnswer
@@ -32,6 +33,8 @@ from quorate.rpc.wire.values import (
     AppendOutcome,
     LogOffsets,
     OpaqueRecord,
+    OpenProducerRequest,
+    OpenProducerResponse,
     UpdateFeaturesRequest,
 )
 from quorate.runtime.metadata_service import NO_APPLICATIONS
@@ -84,6 +87,9 @@ class KafkaLedService(NodeService):
             case m.TransferLeadershipRequest():
                 text = NO_TRANSFER.format(leader)
                 return m.AdminResponse(ErrorCode.UNSUPPORTED_VERSION, leader.current, text)
+            case OpenProducerRequest():
+                text = NO_APPEND.format(leader)
+                return OpenProducerResponse(ErrorCode.UNSUPPORTED_VERSION, leader.current, text)
             case m.AddVoterRequest() | m.RemoveVoterRequest() | UpdateFeaturesRequest():
                 return await self._change(leader, request, context)
         return await self.handle(request)
@@ -176,10 +182,11 @@ class KafkaLedService(NodeService):
         records: Sequence[OpaqueRecord],
         timeout_ms: int,
         conditions: LogOffsets = NO_CONDITIONS,
+        producer: BatchProducer | None = None,
     ) -> AppendOutcome:
         leader = self._forwarding.leader()
         if leader is None:
-            return await super().append(records, timeout_ms, conditions)
+            return await super().append(records, timeout_ms, conditions, producer)
         has_key = any(key is not None for key, _ in records)
         text = NO_APPLICATIONS if has_key else NO_APPEND.format(leader)
         return AppendOutcome(ErrorCode.INVALID_REQUEST, leader.current, message=text)

@@ -53,6 +53,7 @@ COMPRESSION_NAMES = {0: "none", 1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
+PRODUCER_EPOCH_MAX = 0x7FFF
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _BASE_OFFSET = struct.Struct(">q")
@@ -114,6 +115,11 @@ class BatchHeader(NamedTuple):
     @property
     def end_offset(self) -> int:
         return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def producer(self) -> BatchProducer:
+        """Of a batch in the log: its place in a producer session."""
+        return BatchProducer(self.producer_id, self.producer_epoch, self.base_sequence)
 
     @property
     def log_base_offset(self) -> int | None:

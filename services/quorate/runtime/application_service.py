@@ -6,11 +6,15 @@
    state and what this leader appended are then everything that the log contains, and the records
    of earlier leaders in it are committed.
 3. It ends with the leadership, or with the level.
-4. Conditions are compared in the step that appends. Records that are not committed yet count.
+4. Conditions are compared in the step that appends. Records that are not committed yet count. So
+   are the sequence numbers of producer sessions, before the conditions.
 5. That a condition does not hold is answered once everything that the log contained is committed,
    and a majority has confirmed this node's leadership since: otherwise the answer could depend on
    records that never take effect, or miss those of a newer leader. If leadership is lost first,
    nothing was appended, and the client asks the next leader.
+6. A batch of a session that the log contains already is answered as soon as the original is
+   committed, with the original's offset. If leadership is lost first, the outcome is unknown, and
+   the client asks the next leader.
 """
 
 from __future__ import annotations
@@ -18,27 +22,47 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from quorate.applications import ApplicationState, WorkingState, changes_of, digest_of
+from quorate.applications import (
+    ApplicationState,
+    Duplicate,
+    WorkingState,
+    changes_of,
+    digest_of,
+)
 from quorate.metadata.image.delta import MetadataDelta
 from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.metadata.managers.controller_context import RefusedError
 from quorate.raft import outputs as out
 from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import ReadIndexRequest
-from quorate.records.batch import read_header
-from quorate.rpc.wire.values import NO_CONDITIONS, LogOffsets
+from quorate.records.batch import NO_PRODUCER_ID, BatchHeader, read_header
+from quorate.records.metadata import ApplicationTag, OpenedSession, application_record
+from quorate.rpc.wire.values import (
+    NO_CONDITIONS,
+    LogOffsets,
+    OpenProducerRequest,
+    OpenProducerResponse,
+)
 from quorate.runtime.driver import RaftDriver
 from quorate.runtime.metadata_loader import MetadataLoader
 from quorate.runtime.metadata_service import MetadataService
-from quorate.runtime.pending_appends import Commit
+from quorate.runtime.pending_appends import Commit, CommitOutcome
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
 NOT_FINALIZED = (
-    "conditions and null values need application.version 1: `quorate features upgrade --feature "
-    "application.version=1` finalizes it"
+    "conditions, null values and producer sessions need application.version 1: `quorate features "
+    "upgrade --feature application.version=1` finalizes it"
 )
+_FAULTS = {
+    ErrorCode.UNKNOWN_PRODUCER_ID: "the session does not exist, or it has ended",
+    ErrorCode.INVALID_PRODUCER_EPOCH: "the session has another epoch",
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: (
+        "the session's batch before this one is missing, or another one has its sequence numbers"
+    ),
+    ErrorCode.DUPLICATE_SEQUENCE_NUMBER: "the log contains the batch, but its offset is forgotten",
+}
 
 
 class ApplicationService:
@@ -104,24 +128,31 @@ class ApplicationService:
     ) -> Commit | ErrorCode | LogOffsets:
         """Append a batch of application records if the conditions hold, and wait for its commit.
 
-        Returns the offsets that are not the expected ones if a condition does not hold. Raises
-        RefusedError if application.version is 0 at the end of the log. An ErrorCode or a
-        RefusedError: nothing was appended.
+        A batch of a producer session that the log contains already is not appended again. Returns
+        the offsets that are not the expected ones if a condition does not hold. Raises RefusedError
+        if application.version is 0 at the end of the log, or if the session does not admit the
+        batch. An ErrorCode or a RefusedError: nothing was appended.
         """
         deadline_ms = self._driver.now_ms() + timeout_ms
+        header = read_header(batch)
         working = await self._usable(timeout_ms)
         if working is None:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         checked_end = 0
         is_level_off = False
         actual = NO_CONDITIONS
+        in_session: Duplicate | ErrorCode = ErrorCode.NONE
 
         def check(next_offset: int) -> bool:
-            nonlocal checked_end, is_level_off, actual
+            nonlocal checked_end, is_level_off, actual, in_session
             checked_end = next_offset
             state = self._loader.applications
             is_level_off = state is None or not self._metadata.application_version
             if state is None or is_level_off or self.working is not working:
+                return False
+            if header.producer_id != NO_PRODUCER_ID:
+                in_session = self._check_session(header, working, state)
+            if in_session is not ErrorCode.NONE:
                 return False
             actual = _compare(conditions, working, state)
             return not actual
@@ -132,9 +163,46 @@ class ApplicationService:
             return ended
         if is_level_off:
             raise RefusedError(ErrorCode.UNSUPPORTED_VERSION, NOT_FINALIZED)
+        if isinstance(in_session, Duplicate):
+            return await self._original(in_session.base_offset, count, self._left_ms(deadline_ms))
+        if in_session is not ErrorCode.NONE:
+            raise RefusedError(in_session, _FAULTS[in_session])
         if actual and await self._confirmed(checked_end, self._left_ms(deadline_ms)):
             return actual
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    def _check_session(
+        self, header: BatchHeader, working: WorkingState, committed: ApplicationState
+    ) -> Duplicate | ErrorCode:
+        """What the batch is for its session, at the end of the log."""
+        working.passed(self._loader.offset)
+        sessions = working.sessions(committed)
+        return sessions.check(header.producer, header.count, header.max_timestamp)
+
+    async def _original(self, base_offset: int, count: int, timeout_ms: int) -> Commit:
+        """Apply step 6."""
+        if await self._reached(base_offset + count, timeout_ms):
+            return base_offset, CommitOutcome.COMMITTED
+        is_lost = self._lost is None
+        return base_offset, CommitOutcome.LEADERSHIP_LOST if is_lost else CommitOutcome.TIMED_OUT
+
+    async def open_session(self, request: OpenProducerRequest) -> OpenProducerResponse:
+        """Append the record that opens a producer session, and wait for its commit."""
+        node = self._driver.node
+        if request.cluster_id not in ("", node.core.config.cluster_id):
+            error = ErrorCode.INCONSISTENT_CLUSTER_ID
+            return OpenProducerResponse(error, node.current_leader)
+        opened = OpenedSession(request.expiration_ms).to_bytes()
+        answer, offset = await self._metadata.append_record(
+            application_record(ApplicationTag.PRODUCER_SESSION, opened),
+            request.timeout_ms,
+            lambda: "" if self._metadata.application_version else NOT_FINALIZED,
+        )
+        error = answer.error
+        if error is ErrorCode.NOT_CONTROLLER:
+            # With a message, the record may be committed: a session that nobody uses.
+            error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return OpenProducerResponse(error, answer.leader, answer.message, offset)
 
     def _left_ms(self, deadline_ms: int) -> int:
         return max(1, deadline_ms - self._driver.now_ms())

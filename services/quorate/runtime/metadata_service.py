@@ -317,6 +317,31 @@ class MetadataService:
             raise RefusedError(ErrorCode.INVALID_REQUEST, NO_APPLICATIONS)
         return None if future is None else await future
 
+    async def append_record(
+        self, record: AnyRecord, timeout_ms: int, fault: Callable[[], str]
+    ) -> tuple[MetadataAnswer, int]:
+        """Append a record that changes no image: the response once it is committed, its offset.
+
+        fault: why it may not be appended, checked in the step that appends it; the error is then
+        UNSUPPORTED_VERSION.
+        """
+        base = -1
+        text = ""
+
+        def build(next_offset: int) -> tuple[int, bytearray] | None:
+            nonlocal base, text
+            base, text = next_offset, fault()
+            return None if text else self._batch(ControllerResult((record,), None), next_offset)
+
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                refusal = await self._append(build, timeout_ms, type(record).__name__)
+        except TimeoutError:
+            refusal = self._answer(ErrorCode.REQUEST_TIMED_OUT, f"no answer within {timeout_ms} ms")
+        if text:
+            return self._answer(ErrorCode.UNSUPPORTED_VERSION, text), -1
+        return (self._answer(ErrorCode.NONE), base) if refusal is None else (refusal, -1)
+
     async def until_active(self, timeout_ms: int) -> bool:
         """Wait until requests are accepted; False if this node does not lead, or after a timeout.
 

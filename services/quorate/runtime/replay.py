@@ -11,7 +11,13 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from quorate.applications import ApplicationState, BatchChanges, StateLoader, changes_of
+from quorate.applications import (
+    ApplicationState,
+    BatchChanges,
+    ProducerSessions,
+    StateLoader,
+    changes_of,
+)
 from quorate.log.errors import SnapshotNotFoundError
 from quorate.log.metadata_log import MetadataLog
 from quorate.metadata.image.delta import MetadataDelta
@@ -128,7 +134,8 @@ async def derive_state(log: MetadataLog, finalized_by: BatchHeader) -> Applicati
             chunks = log.read(position, READ_BYTES_MAX, end)
             position = await asyncio.to_thread(_apply_chunks, state, chunks)
         if position == end:
-            state.time_ms = finalized_by.max_timestamp
+            # What is left in the log of sessions that an earlier level had differs between nodes.
+            state.sessions = ProducerSessions(finalized_by.max_timestamp)
             return state
 
 

@@ -50,7 +50,13 @@ from quorate.raft.messages import (
     UpdateKRaftVersionRequest,
 )
 from quorate.raft.types import SUPPORTED_KRAFT_VERSION, OffsetAndEpoch
-from quorate.records.batch import build_data_batch, iter_batches, read_header
+from quorate.records.batch import (
+    NO_PRODUCER,
+    BatchProducer,
+    build_data_batch,
+    iter_batches,
+    read_header,
+)
 from quorate.records.errors import CorruptBatchError, RecordsError
 from quorate.records.metadata import peek
 from quorate.rpc.server.handler import SharedChunk, WatchStream
@@ -68,6 +74,8 @@ from quorate.rpc.wire.values import (
     LogOffsets,
     NodeStatus,
     OpaqueRecord,
+    OpenProducerRequest,
+    OpenProducerResponse,
     ReadChunk,
     ReadRequest,
     UpdateFeaturesRequest,
@@ -114,7 +122,7 @@ class NodeService:
     THROTTLING_QUOTA_EXCEEDED. refuses: why a metadata request is rejected at present, or "".
     kafka_listener: the name of the endpoints that speak Kafka's protocol, None without any.
     watch_limits: of the reads that follow the log, which `watchers` serves. applications: None
-    rejects appends with conditions or null values.
+    rejects producer sessions, and appends with conditions or null values.
     """
 
     def __init__(
@@ -160,6 +168,8 @@ class NodeService:
                 return self._describe_features()
             case UpdateFeaturesRequest():
                 return await self._update_features(request)
+            case OpenProducerRequest():
+                return await self._open_producer(request)
             case AddVoterRequest() if self._must_stay_out(request):
                 leader = self.current_leader
                 return AdminResponse(ErrorCode.INVALID_REQUEST, leader, NO_KAFKA_NODES)
@@ -218,13 +228,14 @@ class NodeService:
         records: Sequence[OpaqueRecord],
         timeout_ms: int,
         conditions: LogOffsets = NO_CONDITIONS,
+        producer: BatchProducer | None = None,
     ) -> AppendOutcome:
         """Append one atomic batch and wait for its commit (see `rpc.wire.values.AppendOutcome`)."""
         traces = self._driver.traces
         if traces is None:
-            return await self._append(records, timeout_ms, conditions)
+            return await self._append(records, timeout_ms, conditions, producer)
         with traces.serving("quorate.leader.append", **{"quorate.records": len(records)}) as span:
-            outcome = await self._append(records, timeout_ms, conditions, span)
+            outcome = await self._append(records, timeout_ms, conditions, producer, span)
             span.set_attribute("quorate.error", outcome.error.name)
             return outcome
 
@@ -233,15 +244,18 @@ class NodeService:
         records: Sequence[OpaqueRecord],
         timeout_ms: int,
         conditions: LogOffsets,
+        producer: BatchProducer | None,
         span: Span | None = None,
     ) -> AppendOutcome:
-        refusal = self._refuse_append(records, conditions)
+        refusal = self._refuse_append(records, bool(conditions) or producer is not None)
         if refusal is not None:
             return AppendOutcome(refusal[0], self.current_leader, message=refusal[1])
         if records[0][0] is None and self._metadata is not None:
             return await self._append_metadata(records, timeout_ms, self._metadata)
         try:
-            ended = await self._append_of_application(records, timeout_ms, conditions, span)
+            ended = await self._append_of_application(
+                records, timeout_ms, conditions, producer, span
+            )
         except RefusedError as refused:
             return AppendOutcome(refused.error, self.current_leader, message=refused.message)
         leader = self.current_leader
@@ -252,8 +266,16 @@ class NodeService:
             return AppendOutcome(ended, leader)
         base, outcome = ended
         if outcome is CommitOutcome.COMMITTED:
-            return AppendOutcome(ErrorCode.NONE, leader, base)
+            # Of a batch that was appended before, the epoch may be an earlier one.
+            epoch = -1 if producer is None else self._driver.node.epoch_before(base + 1)
+            return AppendOutcome(ErrorCode.NONE, leader, base, epoch=epoch)
         return AppendOutcome(ErrorCode.REQUEST_TIMED_OUT, leader, base, outcome.value)
+
+    async def _open_producer(self, request: OpenProducerRequest) -> OpenProducerResponse:
+        if self._applications is None:
+            error = ErrorCode.UNSUPPORTED_VERSION
+            return OpenProducerResponse(error, self.current_leader, NOT_FINALIZED)
+        return await self._applications.open_session(request)
 
     async def _append_metadata(
         self, records: Sequence[OpaqueRecord], timeout_ms: int, metadata: MetadataService
@@ -271,13 +293,16 @@ class NodeService:
         records: Sequence[OpaqueRecord],
         timeout_ms: int,
         conditions: LogOffsets,
+        producer: BatchProducer | None,
         span: Span | None,
     ) -> Commit | ErrorCode | LogOffsets:
         """Append records with keys. RefusedError if Kafka's nodes use this quorum, or a level is
         missing.
         """
-        count, batch = len(records), build_data_batch(records, time.time_ns() // 1_000_000)
-        if conditions or any(value is None for _, value in records):
+        now_ms = time.time_ns() // 1_000_000
+        count, batch = len(records), build_data_batch(records, now_ms, producer or NO_PRODUCER)
+        is_checked = bool(conditions) or producer is not None
+        if is_checked or any(value is None for _, value in records):
             if self._applications is None:
                 raise RefusedError(ErrorCode.UNSUPPORTED_VERSION, NOT_FINALIZED)
             return await self._applications.append(count, batch, timeout_ms, conditions, span)
@@ -288,7 +313,7 @@ class NodeService:
         return ended
 
     def _refuse_append(
-        self, records: Sequence[OpaqueRecord], conditions: LogOffsets
+        self, records: Sequence[OpaqueRecord], is_checked: bool
     ) -> tuple[ErrorCode, str] | None:
         if not self._driver.node.is_leader:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER, ""
@@ -304,8 +329,9 @@ class NodeService:
         if keyless and len(keyless) < len(records):
             text = f"record {keyless[0]} has no key, but others do: one batch cannot hold both"
             return ErrorCode.INVALID_RECORD, text
-        if keyless and conditions:
-            return ErrorCode.INVALID_REQUEST, "conditions need records with a key"
+        if keyless and is_checked:
+            text = "conditions and producer sessions need records with a key"
+            return ErrorCode.INVALID_REQUEST, text
         for index in keyless:
             if peek(records[index][1] or b"") is None:
                 text = (

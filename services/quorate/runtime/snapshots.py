@@ -140,7 +140,7 @@ class Snapshotter:
             return None
         image = self._loader.image.copy()
         state = self._loader.applications
-        applications = () if state is None else tuple(state_records(state))
+        applications = () if state is None else state_records(state.copy())
         timestamp = _timestamp_before(self._log, offset)
         try:
             await asyncio.to_thread(

@@ -283,7 +283,7 @@ class KeyOffset(_message.Message):
     def __init__(self, key: _Optional[bytes] = ..., offset: _Optional[int] = ...) -> None: ...
 
 class AppendRequest(_message.Message):
-    __slots__ = ("correlation_id", "records", "timeout_ms", "trace_parent", "packed", "expected_last_offset", "expected_key_offsets", "checked")
+    __slots__ = ("correlation_id", "records", "timeout_ms", "trace_parent", "packed", "expected_last_offset", "expected_key_offsets", "checked", "producer_id", "producer_epoch", "base_sequence")
     CORRELATION_ID_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
@@ -292,6 +292,9 @@ class AppendRequest(_message.Message):
     EXPECTED_LAST_OFFSET_FIELD_NUMBER: _ClassVar[int]
     EXPECTED_KEY_OFFSETS_FIELD_NUMBER: _ClassVar[int]
     CHECKED_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    BASE_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     correlation_id: int
     records: _containers.RepeatedCompositeFieldContainer[Record]
     timeout_ms: int
@@ -300,7 +303,10 @@ class AppendRequest(_message.Message):
     expected_last_offset: int
     expected_key_offsets: _containers.RepeatedCompositeFieldContainer[KeyOffset]
     checked: PackedRecords
-    def __init__(self, correlation_id: _Optional[int] = ..., records: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., timeout_ms: _Optional[int] = ..., trace_parent: _Optional[str] = ..., packed: _Optional[_Union[PackedRecords, _Mapping]] = ..., expected_last_offset: _Optional[int] = ..., expected_key_offsets: _Optional[_Iterable[_Union[KeyOffset, _Mapping]]] = ..., checked: _Optional[_Union[PackedRecords, _Mapping]] = ...) -> None: ...
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    def __init__(self, correlation_id: _Optional[int] = ..., records: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., timeout_ms: _Optional[int] = ..., trace_parent: _Optional[str] = ..., packed: _Optional[_Union[PackedRecords, _Mapping]] = ..., expected_last_offset: _Optional[int] = ..., expected_key_offsets: _Optional[_Iterable[_Union[KeyOffset, _Mapping]]] = ..., checked: _Optional[_Union[PackedRecords, _Mapping]] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., base_sequence: _Optional[int] = ...) -> None: ...
 
 class AppendResponse(_message.Message):
     __slots__ = ("correlation_id", "error_code", "error_message", "base_offset", "epoch", "current_leader", "last_offset", "key_offsets")
@@ -321,6 +327,30 @@ class AppendResponse(_message.Message):
     last_offset: int
     key_offsets: _containers.RepeatedCompositeFieldContainer[KeyOffset]
     def __init__(self, correlation_id: _Optional[int] = ..., error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., base_offset: _Optional[int] = ..., epoch: _Optional[int] = ..., current_leader: _Optional[_Union[_common_pb2.CurrentLeader, _Mapping]] = ..., last_offset: _Optional[int] = ..., key_offsets: _Optional[_Iterable[_Union[KeyOffset, _Mapping]]] = ...) -> None: ...
+
+class OpenProducerRequest(_message.Message):
+    __slots__ = ("cluster_id", "expiration_ms", "timeout_ms")
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    EXPIRATION_MS_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    cluster_id: str
+    expiration_ms: int
+    timeout_ms: int
+    def __init__(self, cluster_id: _Optional[str] = ..., expiration_ms: _Optional[int] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
+
+class OpenProducerResponse(_message.Message):
+    __slots__ = ("error_code", "error_message", "current_leader", "producer_id", "producer_epoch")
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    CURRENT_LEADER_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    error_code: _common_pb2.ErrorCode
+    error_message: str
+    current_leader: _common_pb2.CurrentLeader
+    producer_id: int
+    producer_epoch: int
+    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., current_leader: _Optional[_Union[_common_pb2.CurrentLeader, _Mapping]] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ...) -> None: ...
 
 class ReadRequest(_message.Message):
     __slots__ = ("from_offset", "max_records", "linearizable", "include_control", "timeout_ms", "follow")

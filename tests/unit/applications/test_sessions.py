@@ -294,7 +294,5 @@ class SessionModel(RuleBasedStateMachine):
         assert len(self.sessions) == there
 
 
-SessionModel.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=60, deadline=None
-)
+SessionModel.TestCase.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
 TestSessionModel = SessionModel.TestCase

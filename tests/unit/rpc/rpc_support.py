@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from crc32c import crc32c
+from quorate.applications.sessions import Duplicate, ProducerSessions
 from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import (
     AddVoterRequest,
@@ -33,7 +34,7 @@ from quorate.raft.messages import (
     VoteResponse,
 )
 from quorate.raft.types import Endpoint, OffsetAndEpoch, ReplicaKey, VersionRange, Voter, VoterSet
-from quorate.records.batch import build_data_batch, read_header, stamp
+from quorate.records.batch import BatchProducer, build_data_batch, read_header, stamp
 from quorate.rpc.server.grpc_server import RpcServer, start_server
 from quorate.rpc.server.handler import SharedChunk, WatchStream
 from quorate.rpc.tls import TlsConfig
@@ -52,6 +53,8 @@ from quorate.rpc.wire.values import (
     LogOffsets,
     NodeStatus,
     OpaqueRecord,
+    OpenProducerRequest,
+    OpenProducerResponse,
     ReadChunk,
     ReadRequest,
     UpdateFeaturesRequest,
@@ -86,6 +89,8 @@ class Node:
     log_start: int = 0
     asked: list[object] = field(default_factory=list)
     appended: list[list[OpaqueRecord]] = field(default_factory=list)
+    sessions: ProducerSessions | None = None
+    asked_sessions: int = 0
     under_way: int = 0
     most_under_way: int = 0
     parked: asyncio.Event = field(default_factory=asyncio.Event)
@@ -108,6 +113,8 @@ class Node:
         return ErrorCode.NONE if self.leads else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     async def handle(self, request: Any) -> Any:
+        if isinstance(request, OpenProducerRequest):
+            return self._open_producer()
         error = await self._refusal(request)
         match request:
             case ChecksumLogRequest():
@@ -188,11 +195,39 @@ class Node:
         self.stored.set()
         return base
 
+    def _open_producer(self) -> OpenProducerResponse:
+        """A session, if the node has `sessions`: without, its application.version is 0.
+
+        Clients ask for it before their first append, so it is not in `asked`.
+        """
+        self.asked_sessions += 1
+        if self.failure is not None:
+            raise self.failure
+        if not self.leads:
+            return OpenProducerResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, self.leader)
+        if self.sessions is None:
+            return OpenProducerResponse(ErrorCode.UNSUPPORTED_VERSION, self.leader)
+        producer_id = self.store([(None, b"a session")])
+        self.sessions.open(producer_id, 3_600_000)
+        return OpenProducerResponse(ErrorCode.NONE, self.leader, producer_id=producer_id)
+
+    def _of_session(
+        self, records: Sequence[OpaqueRecord], producer: BatchProducer
+    ) -> AppendOutcome | None:
+        """The answer to a batch of a session that is not appended."""
+        if self.sessions is None:
+            return AppendOutcome(ErrorCode.UNSUPPORTED_VERSION, self.leader)
+        checked = self.sessions.check(producer, len(records), self.sessions.time_ms)
+        if isinstance(checked, Duplicate):
+            return AppendOutcome(ErrorCode.NONE, self.leader, checked.base_offset)
+        return None if checked is ErrorCode.NONE else AppendOutcome(checked, self.leader)
+
     async def append(
         self,
         records: Sequence[OpaqueRecord],
         timeout_ms: int,
         _conditions: LogOffsets = NO_CONDITIONS,
+        producer: BatchProducer | None = None,
     ) -> AppendOutcome:
         self.under_way += 1
         self.most_under_way = max(self.most_under_way, self.under_way)
@@ -202,9 +237,14 @@ class Node:
                 return AppendOutcome(error, self.leader)
             if self.append_error is not None:
                 return AppendOutcome(self.append_error, self.leader, message="as told")
+            if producer is not None and (answer := self._of_session(records, producer)):
+                return answer
             self.appended.append(list(records))
             self.ended.set()
-            return AppendOutcome(ErrorCode.NONE, self.leader, self.store(records))
+            base_offset = self.store(records)
+            if producer is not None and self.sessions is not None:
+                self.sessions.appended(producer, len(records), base_offset)
+            return AppendOutcome(ErrorCode.NONE, self.leader, base_offset)
         finally:
             self.under_way -= 1
 

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from quorate.raft import messages as m
 from quorate.raft.errors import ErrorCode, ViolationError
+from quorate.records.batch import BatchProducer
 from quorate.rpc.wire import convert_append
 from quorate.rpc.wire import values as v
 from quorate.rpc.wire.limits import CHANGE_TIMEOUT_MS_MAX
@@ -101,4 +102,64 @@ def test_an_append_is_answered_with_the_epoch_of_its_leader(
     outcome = v.AppendOutcome(error, leader, base, text)
     message = convert_append.encode_append_response(5, outcome)
     assert message.epoch == leader.epoch
+    assert convert_append.decode_append_response(message) == outcome._replace(epoch=leader.epoch)
+
+
+@settings(max_examples=25, deadline=None)
+@given(leaders, offsets, st.integers(0, 2**31 - 1))
+def test_a_duplicate_is_answered_with_the_epoch_of_the_original(
+    leader: m.CurrentLeader, base: int, epoch: int
+) -> None:
+    outcome = v.AppendOutcome(ErrorCode.NONE, leader, base, epoch=epoch)
+    message = convert_append.encode_append_response(5, outcome)
     assert convert_append.decode_append_response(message) == outcome
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.tuples(st.binary(max_size=9), st.binary(max_size=9)), min_size=1),
+    st.integers(0, 2**63 - 1),
+    st.integers(0, 2**15 - 1),
+    st.integers(0, 2**31 - 1),
+)
+def test_a_batch_of_a_session_is_empty_to_nodes_that_ignore_sessions(
+    records: list[v.OpaqueRecord], producer_id: int, epoch: int, sequence: int
+) -> None:
+    producer = BatchProducer(producer_id, epoch, sequence)
+    message = convert_append.encode_append_request(3, records, 50, "t", producer=producer)
+    message = quorum_pb2.AppendRequest.FromString(message.SerializeToString())
+    assert convert_append.decode_append_request(message) == (records, 50)
+    assert convert_append.decode_producer(message) == producer
+    assert not message.records
+    assert not message.HasField("packed")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"producer_id": -1},
+        {"producer_id": 1, "producer_epoch": -1},
+        {"producer_id": 1, "producer_epoch": 1 << 15},
+        {"producer_id": 1, "base_sequence": -1},
+    ],
+)
+def test_impossible_producers_are_refused(fields: dict[str, int]) -> None:
+    with pytest.raises(ViolationError, match="no batch has"):
+        convert_append.decode_producer(quorum_pb2.AppendRequest(**fields))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        quorum_pb2.AppendRequest(producer_id=1, records=[quorum_pb2.Record(value=b"a")]),
+        quorum_pb2.AppendRequest(
+            producer_id=1, packed=quorum_pb2.PackedRecords(values=b"a", value_sizes=[1])
+        ),
+        quorum_pb2.AppendRequest(checked=quorum_pb2.PackedRecords(values=b"a", value_sizes=[1])),
+    ],
+)
+def test_a_session_has_its_records_where_earlier_versions_find_none(
+    message: quorum_pb2.AppendRequest,
+) -> None:
+    with pytest.raises(ViolationError, match="in `checked`"):
+        convert_append.decode_conditions(message)

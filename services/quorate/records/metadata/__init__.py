@@ -8,6 +8,7 @@ registry and the frame; `as_json` prints as Kafka's tools do, and `from_json` re
 from quorate.records.metadata.applications import (
     ApplicationSummary,
     ApplicationTag,
+    OpenedSession,
     application_field,
     application_record,
 )
@@ -88,6 +89,7 @@ __all__ = [
     "FenceBrokerRecord",
     "MetadataRecord",
     "NoOpRecord",
+    "OpenedSession",
     "PartitionChangeRecord",
     "PartitionRecord",
     "ProducerIdsRecord",

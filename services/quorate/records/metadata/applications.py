@@ -6,9 +6,10 @@ dump such a record as any other NoOpRecord (KIP-482). Each record has one of the
 | tag | field | content |
 |---|---|---|
 | 10001 | APPLICATION_STATE | in snapshots: `ApplicationSummary` |
-| 10002 | PRODUCER_SESSION | the session of an idempotent producer |
+| 10002 | PRODUCER_SESSION | `OpenedSession`: opens a session, whose id is the record's offset |
 | 10003 | INDEX_CHUNK | in snapshots: pairs of a key's digest (16 bytes) and an offset (int64) |
 | 10004 | STATE_CHUNK | in snapshots: bytes of a state machine's own snapshot |
+| 10005 | SESSIONS_CHUNK | in snapshots: open sessions (`quorate.applications.sessions`) |
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ class ApplicationTag(IntEnum):
     PRODUCER_SESSION = 10_002
     INDEX_CHUNK = 10_003
     STATE_CHUNK = 10_004
+    SESSIONS_CHUNK = 10_005
 
 
 _TAGS = frozenset(int(tag) for tag in ApplicationTag)
@@ -74,3 +76,28 @@ class ApplicationSummary:
         reader.tagged_fields()
         reader.expect_end("the state of applications")
         return summary
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedSession:
+    """The record that opens a producer session. Later releases may add fields.
+
+    expiration_ms: how long the session lasts after its last batch.
+    """
+
+    expiration_ms: int
+
+    def to_bytes(self) -> bytes:
+        writer = Writer()
+        writer.int64(self.expiration_ms)
+        writer.tagged_fields({})
+        return writer.to_bytes()
+
+    @classmethod
+    def from_bytes(cls, content: Buffer) -> OpenedSession:
+        """Raises CorruptBatchError. Fields of later releases are skipped."""
+        reader = Reader(content)
+        opened = cls(reader.int64())
+        reader.tagged_fields()
+        reader.expect_end("a producer session")
+        return opened

@@ -1,9 +1,9 @@
 """The client's side of appends: one stream to the leader, and values that share a batch.
 
 Rules:
-1. A message is one batch. It is sent at most once, unless the response, or the lack of a
+1. A message is one batch. `Appender` sends it at most once, unless the response, or the lack of a
    connection, shows that nothing was appended: then it is sent to the new leader. Otherwise its
-   outcome is unknown, and the caller decides.
+   outcome is unknown, and the caller decides. `idempotent` sends it again.
 2. `Coalescer`: values that callers submit while messages are in flight become the next message. Its
    single response gives each caller an offset. This, not parallel calls, makes many callers fast.
 3. Messages are sent in their own tasks: a cancelled caller stops waiting and affects no other.
@@ -14,11 +14,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from quorate.raft.errors import ErrorCode, MisuseError
+from quorate.records.batch import BatchProducer
 from quorate.rpc.client.channels import Channels, Link
 from quorate.rpc.client.client_stream import ClientStream
 from quorate.rpc.client.routing import NOT_LEADER, Address, LeaderSearch
@@ -75,7 +76,12 @@ WAITING_BYTES_MAX = 64 * 1024 * 1024
 
 
 class AppendConnection(ClientStream[AppendOutcome]):
-    """One AppendStream to one node. `send` must not be cancelled: gRPC would end the stream."""
+    """One AppendStream to one node. `send` must not be cancelled: gRPC would end the stream.
+
+    has_led: whether the node's last response said that it leads.
+    """
+
+    has_led = False
 
     def __init__(self, link: Link, channels: Channels) -> None:
         super().__init__(
@@ -87,16 +93,20 @@ class AppendConnection(ClientStream[AppendOutcome]):
         records: Sequence[OpaqueRecord],
         timeout_ms: float,
         conditions: LogOffsets = NO_CONDITIONS,
+        trace_parent: str = "",
+        producer: BatchProducer | None = None,
     ) -> AppendOutcome:
         """Send a batch and wait for its response.
 
-        Raises TransportError, whose `nothing_done` is reliable.
+        trace_parent: the span that it belongs to. producer: its place in its producer session, None
+        without one. Raises TransportError, whose `nothing_done` is reliable.
         """
         left_ms = min(max(1, int(timeout_ms)), CHANGE_TIMEOUT_MS_MAX)
-        parent = TRACE_PARENT.get()
 
         def encode(correlation_id: int) -> quorum_pb2.AppendRequest:
-            return encode_append_request(correlation_id, records, left_ms, parent, conditions)
+            return encode_append_request(
+                correlation_id, records, left_ms, trace_parent, conditions, producer=producer
+            )
 
         return await self._ask(encode, timeout_ms + ANSWER_SLACK_MS)
 
@@ -113,14 +123,9 @@ class Appender:
         self._connections: dict[Address, AppendConnection] = {}
         self._tasks: set[asyncio.Task[AppendResult]] = set()
 
-    def start(
-        self, records: Sequence[OpaqueRecord], timeout_ms: float, conditions: LogOffsets
-    ) -> asyncio.Task[AppendResult]:
-        """Append one batch in a task of its own, which ends at commit.
-
-        See `QuorumClient.append`.
-        """
-        task = asyncio.create_task(self.append(records, timeout_ms, conditions))
+    def start(self, append: Coroutine[Any, Any, AppendResult]) -> asyncio.Task[AppendResult]:
+        """Run an append in a task of its own, which ends at commit. See `QuorumClient.append`."""
+        task = asyncio.create_task(append)
         self._tasks.add(task)
         task.add_done_callback(self._done)
         return task
@@ -137,20 +142,29 @@ class Appender:
         conditions: LogOffsets = NO_CONDITIONS,
     ) -> AppendResult:
         """Append one batch in the caller's task, which must not be cancelled."""
+        return await self.traced(self._append, records, timeout_ms, conditions)
+
+    async def traced(
+        self,
+        append: Callable[[Sequence[OpaqueRecord], float, LogOffsets], Awaitable[AppendResult]],
+        records: Sequence[OpaqueRecord],
+        timeout_ms: float,
+        conditions: LogOffsets,
+    ) -> AppendResult:
+        """Append a batch of an allowed size with `append`, within a span."""
+        size = batch_bytes(records)
+        if size > BATCH_BYTES_MAX:
+            raise AdminError(ErrorCode.MESSAGE_TOO_LARGE, too_large(size, BATCH_BYTES_MAX))
         if self._tracing is None:
-            return await self._append(records, timeout_ms, conditions)
+            return await append(records, timeout_ms, conditions)
         with self._tracing.calling("quorate.append", {"quorate.records": len(records)}) as span:
-            result = await self._append(records, timeout_ms, conditions)
+            result = await append(records, timeout_ms, conditions)
             span.set_attribute("quorate.base_offset", result.base_offset)
             return result
 
     async def _append(
         self, records: Sequence[OpaqueRecord], timeout_ms: float, conditions: LogOffsets
     ) -> AppendResult:
-        size = batch_bytes(records)
-        if size > BATCH_BYTES_MAX:
-            raise AdminError(ErrorCode.MESSAGE_TOO_LARGE, too_large(size, BATCH_BYTES_MAX))
-
         try:
             outcome = await self._search.ask(
                 lambda address, left_ms: self._send(address, records, left_ms, conditions),
@@ -163,12 +177,9 @@ class Appender:
             text = f"an append of {len(records)} records may or may not be committed: {error}"
             raise OutcomeUnknownError(text) from None
         if outcome.error is ErrorCode.NONE:
-            return AppendResult(outcome.base_offset, outcome.leader.epoch)
-        if outcome.error is ErrorCode.CONDITION_FAILED:
-            actual = outcome.actual
-            raise ConditionFailedError(_described(actual), actual.last, dict(actual.keys))
+            return AppendResult(outcome.base_offset, outcome.epoch)
         if outcome.error in NOT_APPENDED:
-            raise AdminError(outcome.error, outcome.message)
+            raise rejection(outcome)
         raise OutcomeUnknownError(
             f"an append of {len(records)} records may or may not be committed: "
             f"{outcome.error.name} {outcome.message}".rstrip()
@@ -181,13 +192,14 @@ class Appender:
         timeout_ms: float,
         conditions: LogOffsets,
     ) -> AppendOutcome:
-        connection = await self._connection(address, timeout_ms)
-        outcome = await connection.send(records, timeout_ms, conditions)
+        connection = await self.connection(address, timeout_ms)
+        outcome = await connection.send(records, timeout_ms, conditions, TRACE_PARENT.get())
         if outcome.error in NOT_LEADER and connection.is_idle:
             await connection.close()
         return outcome
 
-    async def _connection(self, address: Address, timeout_ms: float) -> AppendConnection:
+    async def connection(self, address: Address, timeout_ms: float) -> AppendConnection:
+        """An open stream to a node. Raises TransportError: nothing was sent."""
         connection = self._connections.get(address)
         if connection is not None and connection.is_open:
             return connection
@@ -205,6 +217,14 @@ class Appender:
         for connection in list(self._connections.values()):
             await connection.close()
         await _wind_up(self._tasks)
+
+
+def rejection(outcome: AppendOutcome) -> AdminError:
+    """The error of an append that the leader has rejected."""
+    if outcome.error is ErrorCode.CONDITION_FAILED:
+        actual = outcome.actual
+        return ConditionFailedError(_described(actual), actual.last, dict(actual.keys))
+    return AdminError(outcome.error, outcome.message)
 
 
 def _described(actual: LogOffsets) -> str:

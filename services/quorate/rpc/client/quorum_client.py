@@ -8,7 +8,7 @@ Rules:
 1. Every call ends: with a response, or with a `ClientError` once its timeout has passed.
 2. Reads and descriptions are retried freely. A change of the quorum is retried after a broken
    connection, since it is idempotent: if the voter is there already, or gone already, the request
-   has succeeded. An append that may have been appended is never retried.
+   has succeeded. An append is retried in a producer session only (see `idempotent`).
 3. A leader that is silent while a call waits for it (see `silence`) is treated like a broken
    connection.
 4. Every call names the cluster, and nodes of another one reject it (see `cluster`).
@@ -20,9 +20,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
+from quorate.applications.sessions import EXPIRATION_MS
 from quorate.metadata.metadata_version import APPLICATION_VERSION, METADATA_VERSION
 from quorate.raft.errors import ErrorCode, MisuseError
 from quorate.raft.messages import (
@@ -37,6 +38,7 @@ from quorate.records.batch import Record
 from quorate.rpc.client.appending import BATCHES_IN_FLIGHT_MAX, Appender, Coalescer
 from quorate.rpc.client.cluster import check_not_foreign
 from quorate.rpc.client.following import LogFollower
+from quorate.rpc.client.idempotent import IdempotentAppender
 from quorate.rpc.client.leader_client import ANSWER_SLACK_MS, LeaderClient, timeout_or
 from quorate.rpc.client.reading import LogReader
 from quorate.rpc.client.routing import Address, now_ms
@@ -48,6 +50,7 @@ from quorate.rpc.errors import (
     OutcomeUnknownError,
     ReadBrokenError,
     TransportError,
+    TransportKind,
     UnreachableError,
 )
 from quorate.rpc.software import grpc_endpoints
@@ -64,6 +67,8 @@ from quorate.rpc.wire.values import (
     NodeStatus,
     NodeStatusRequest,
     OpaqueRecord,
+    OpenProducerRequest,
+    OpenProducerResponse,
     QuorumDescription,
     ReadRequest,
     UpdateFeaturesRequest,
@@ -90,8 +95,12 @@ REGISTRATION_PAUSE_MS = 200
 """How long to wait for the voters' registrations before the next attempt."""
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class QuorumClient(LeaderClient):
-    """A client of one quorum; `LeaderClient` has its options.
+    """A client of one quorum; `LeaderClient` has its other options.
+
+    producer_expiration_ms: how long the quorum remembers which appends of this client it has, after
+    the last one; from a second to a week.
 
     Example:
         async with quorate.Client(["controller-1:9093"]) as client:
@@ -100,20 +109,24 @@ class QuorumClient(LeaderClient):
                 print(record.offset, record.value)
     """
 
-    TIMEOUT_ADVICE = "; the request may still succeed"
+    producer_expiration_ms: int = EXPIRATION_MS
+
+    TIMEOUT_ADVICE: ClassVar[str] = "; the request may still succeed"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._appender = Appender(self._search, self._channels, self.tracing)
         self._reader = LogReader(self._search, self._channels)
         self._follower = LogFollower(self._reader, self._route, self._channels)
+        self._producer = IdempotentAppender(self._appender, self._search, self._open_producer)
         self._coalescer = Coalescer(
-            lambda records: self._appender.append(records, self.request_timeout_ms)
+            lambda records: self._producer.append(records, self.request_timeout_ms)
         )
         self._batches = asyncio.Semaphore(BATCHES_IN_FLIGHT_MAX)
 
     async def close(self) -> None:
         """Close all connections. Appends in flight end with OutcomeUnknownError."""
+        await self._producer.close()
         await self._appender.close()
         await self._coalescer.close()
         await super().close()
@@ -321,8 +334,12 @@ class QuorumClient(LeaderClient):
         """Commit one batch of (key, value), all or nothing. Returns after commit.
 
         A record with a key, which may be empty, is opaque; its value may be None, which deletes the
-        key. A record whose key is None must be a metadata record in Kafka's framing. Concurrent
-        batches may commit in any order.
+        key. A record whose key is None must be a metadata record in Kafka's framing.
+
+        With application.version 1, the client sends a batch with keys again until it is answered,
+        also to the next leader; the log contains it at most once, and batches without conditions in
+        the order of the calls. With level 0, it sends a batch again only if nothing was appended,
+        and concurrent batches may commit in any order.
 
         if_last_offset: append only if the last application record of the log has this offset, -1:
         if there is none. if_key_offsets: append only if the last record of each key has its offset,
@@ -331,14 +348,16 @@ class QuorumClient(LeaderClient):
 
         ConditionFailedError: a condition does not hold. It and AdminError, NoLeaderError,
         UnreachableError: nothing was appended. OutcomeUnknownError: the batch may have been
-        appended, and the client does not retry it.
+        appended, and may still be. With level 1, this means that the timeout has passed, that the
+        client was closed, or that an answer was lost and the leader then rejected the batch, for
+        instance because it was without a leader for longer than `producer_expiration_ms`.
         """
         if not records:
             raise MisuseError("a batch holds at least one record")
         conditions = LogOffsets(if_last_offset, tuple((if_key_offsets or {}).items()))
         wait_ms = timeout_or(timeout_ms, self.request_timeout_ms)
         async with self._batches:
-            task = self._appender.start(records, wait_ms, conditions)
+            task = self._appender.start(self._producer.append(records, wait_ms, conditions))
             try:
                 return await asyncio.shield(task)
             except asyncio.CancelledError:
@@ -415,6 +434,39 @@ class QuorumClient(LeaderClient):
         return await self.call_node(
             address, codec.method, message, codec.decode_response, timeout_ms
         )
+
+    async def _open_producer(self, timeout_ms: float) -> OpenProducerResponse:
+        """Open a producer session. UNSUPPORTED_VERSION also if the leader's version has none.
+
+        Raises AdminError, NoLeaderError, UnreachableError.
+        """
+
+        async def call(address: Address, left_ms: float) -> OpenProducerResponse:
+            request = OpenProducerRequest(
+                self._cluster_id, self.producer_expiration_ms, max(1, int(left_ms))
+            )
+            try:
+                answer: OpenProducerResponse = await self._unary(
+                    address, request, left_ms + ANSWER_SLACK_MS
+                )
+            except TransportError as error:
+                if error.kind is not TransportKind.NOT_SERVED:
+                    raise
+                return await self._of_earlier_version(address, left_ms)
+            return answer
+
+        method = CODEC_OF[OpenProducerRequest].method
+        answer, _ = await self.ask_leader(method, call, max(1, int(timeout_ms)))
+        return answer
+
+    async def _of_earlier_version(self, address: Address, left_ms: float) -> OpenProducerResponse:
+        """What a node of an earlier version, which has no OpenProducer, would answer to it."""
+        request = DescribeFeaturesRequest(self._cluster_id)
+        described: DescribeFeaturesResponse = await self._unary(address, request, left_ms)
+        leader = described.leader
+        is_leader = address in [(each.host, each.port) for each in leader.endpoints[:1]]
+        error = ErrorCode.UNSUPPORTED_VERSION if is_leader else ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return OpenProducerResponse(error, leader)
 
     async def _change(
         self,

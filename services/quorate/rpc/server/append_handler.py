@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from quorate.raft.errors import ErrorCode, ViolationError
+from quorate.records.batch import BatchProducer
 from quorate.rpc.server.authorizer import Context, RequestContext
 from quorate.rpc.server.handler import RaftHandler
 from quorate.rpc.server.intake import read_request
@@ -20,6 +21,7 @@ from quorate.rpc.wire.convert_append import (
     correlation_id_of,
     decode_append_request,
     decode_conditions,
+    decode_producer,
     encode_append_response,
 )
 from quorate.rpc.wire.limits import batch_bytes, too_large
@@ -35,6 +37,7 @@ LOGGER = logging.getLogger(__name__)
 class _Asked:
     """A decoded message: its records, its sender's timeout in ms, and its batch size in bytes.
 
+    producer: the place of the batch in its producer session, None without one.
     refused: the outcome of a message that is rejected without an append.
     """
 
@@ -44,6 +47,7 @@ class _Asked:
     size: int = 0
     trace_parent: str = ""
     conditions: LogOffsets = NO_CONDITIONS
+    producer: BatchProducer | None = None
     refused: AppendOutcome | None = None
 
 
@@ -52,10 +56,12 @@ def _decode(message: quorum_pb2.AppendRequest) -> _Asked:
     try:
         records, timeout_ms = decode_append_request(message)
         conditions = decode_conditions(message)
+        producer = decode_producer(message)
     except ViolationError as error:
         return _Asked(number, [], refused=_refused(ErrorCode.INVALID_REQUEST, str(error)))
     size = batch_bytes(records)
-    return _Asked(number, records, timeout_ms, size, message.trace_parent, conditions)
+    parent = message.trace_parent
+    return _Asked(number, records, timeout_ms, size, parent, conditions, producer)
 
 
 def _refused(error: ErrorCode, text: str) -> AppendOutcome:
@@ -107,7 +113,9 @@ class AppendHandler:
 
     async def _append(self, asked: _Asked) -> AppendOutcome:
         try:
-            return await self.handler.append(asked.records, asked.timeout_ms, asked.conditions)
+            return await self.handler.append(
+                asked.records, asked.timeout_ms, asked.conditions, asked.producer
+            )
         except Exception as error:
             LOGGER.exception(
                 "an append of %d records from %s failed", len(asked.records), self.context.peer()

@@ -21,6 +21,7 @@ from quorate.raft.messages import (
     FetchSnapshotRequest,
     FetchSnapshotResponse,
 )
+from quorate.records.batch import BatchProducer
 from quorate.rpc.wire.convert_metadata import MetadataAnswer
 from quorate.rpc.wire.values import (
     NO_CONDITIONS,
@@ -121,10 +122,12 @@ class RaftHandler(NodeHandler, Protocol):
         records: Sequence[OpaqueRecord],
         timeout_ms: int,
         conditions: LogOffsets = NO_CONDITIONS,
+        producer: BatchProducer | None = None,
     ) -> AppendOutcome:
         """Append one batch, if the conditions hold, and wait for its commit.
 
-        The errors of the outcome show whether anything was appended.
+        producer: the place of the batch in its producer session, None without one. The errors of
+        the outcome show whether anything was appended.
         """
         ...
 

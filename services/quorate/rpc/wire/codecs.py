@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from google.protobuf.message import Message
 
+from quorate.applications.sessions import EXPIRATION_MS_MAX, EXPIRATION_MS_MIN
 from quorate.raft import messages as m
 from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import CurrentLeader
@@ -81,6 +82,13 @@ def _check_update_features(request: v.UpdateFeaturesRequest) -> v.UpdateFeatures
     return limited
 
 
+def _check_open_producer(request: v.OpenProducerRequest) -> v.OpenProducerRequest:
+    if request.expiration_ms < EXPIRATION_MS_MIN:
+        raise ValueError(f"expiration_ms is {request.expiration_ms}")
+    limited: v.OpenProducerRequest = _limit_timeout(ASK_TIMEOUT_MS_MAX)(request)
+    return replace(limited, expiration_ms=min(request.expiration_ms, EXPIRATION_MS_MAX))
+
+
 def _check_format(request: v.FormatRequest) -> v.FormatRequest:
     controllers = request.initial_controllers
     if not request.cluster_id:
@@ -142,6 +150,7 @@ RULES: Final = Rules(
         v.UpdateFeaturesRequest: _check_update_features,
         m.EndQuorumEpochRequest: _check_end_quorum_epoch,
         v.FormatRequest: _check_format,
+        v.OpenProducerRequest: _check_open_producer,
     },
     are_numbers_natural=True,
 )

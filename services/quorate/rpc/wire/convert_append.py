@@ -12,6 +12,7 @@ from itertools import accumulate
 from google.protobuf.message import DecodeError
 
 from quorate.raft.errors import ViolationError
+from quorate.records.batch import PRODUCER_EPOCH_MAX, BatchProducer
 from quorate.rpc import fields as f
 from quorate.rpc.wire.limits import BATCH_RECORDS_MAX, CHANGE_TIMEOUT_MS_MAX
 from quorate.rpc.wire.values import (
@@ -44,15 +45,22 @@ def encode_append_request(
     timeout_ms: int,
     trace_parent: str = "",
     conditions: LogOffsets = NO_CONDITIONS,
+    *,
+    producer: BatchProducer | None = None,
 ) -> quorum_pb2.AppendRequest:
+    """The message. producer: the place of the batch in its producer session, None without one."""
     message = quorum_pb2.AppendRequest(
         correlation_id=correlation_id, timeout_ms=timeout_ms, trace_parent=trace_parent
     )
-    if conditions:
+    if conditions or producer is not None:
         message.checked.CopyFrom(_pack(records))
         if conditions.last is not None:
             message.expected_last_offset = conditions.last
         message.expected_key_offsets.extend(_key_offsets(conditions))
+        if producer is not None:
+            message.producer_id = producer.producer_id
+            message.producer_epoch = producer.producer_epoch
+            message.base_sequence = producer.base_sequence
     elif len(records) >= PACKED_RECORDS_MIN or any(value is None for _, value in records):
         message.packed.CopyFrom(_pack(records))
     else:
@@ -146,9 +154,23 @@ def decode_conditions(message: quorum_pb2.AppendRequest) -> LogOffsets:
         raise ViolationError("a condition on the empty key, whose offset is not known")
     if min((*(offset for _, offset in conditions.keys), last or 0)) < NO_RECORD:
         raise ViolationError("a condition with an offset below -1")
-    if bool(conditions) != message.HasField("checked"):
-        raise ViolationError("an append with conditions has its records in `checked`")
+    is_checked = bool(conditions) or message.HasField("producer_id")
+    if is_checked != message.HasField("checked"):
+        raise ViolationError("an append with conditions or a session has its records in `checked`")
     return conditions
+
+
+def decode_producer(message: quorum_pb2.AppendRequest) -> BatchProducer | None:
+    """The place of the batch in its producer session, None without one.
+
+    Raises ViolationError if it cannot be in the header of a batch.
+    """
+    if not message.HasField("producer_id"):
+        return None
+    producer = BatchProducer(message.producer_id, message.producer_epoch, message.base_sequence)
+    if min(producer) < 0 or producer.producer_epoch > PRODUCER_EPOCH_MAX:
+        raise ViolationError(f"no batch has {producer}")
+    return producer
 
 
 def correlation_id_of(data: bytes) -> int:
@@ -169,7 +191,7 @@ def encode_append_response(
         error_code=f.error_to_wire(outcome.error),
         error_message=outcome.message,
         base_offset=max(0, outcome.base_offset),
-        epoch=outcome.leader.epoch,
+        epoch=outcome.leader.epoch if outcome.epoch < 0 else outcome.epoch,
         current_leader=f.leader_to_wire(outcome.leader),
         last_offset=outcome.actual.last,
         key_offsets=_key_offsets(outcome.actual),
@@ -181,4 +203,4 @@ def decode_append_response(message: quorum_pb2.AppendResponse) -> AppendOutcome:
     last = message.last_offset if message.HasField("last_offset") else None
     actual = LogOffsets(last, tuple((each.key, each.offset) for each in message.key_offsets))
     base_offset = f.natural(message.base_offset, "the base offset")
-    return AppendOutcome(error, leader, base_offset, text, actual)
+    return AppendOutcome(error, leader, base_offset, text, actual, message.epoch)

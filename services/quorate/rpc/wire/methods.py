@@ -246,6 +246,8 @@ _ROWS: Final[tuple[RpcMethod, ...]] = (
     _quorum("NodeStatus", _DESCRIBE, v.NodeStatusRequest, v.NodeStatus, needs_storage=False),
     _append("Append"),
     _append("AppendStream"),
+    # A session that nobody uses is harmless, so a lost response is no reason not to retry.
+    _quorum("OpenProducer", _ALTER, v.OpenProducerRequest, v.OpenProducerResponse),
     # The raw log also contains credentials.
     _quorum("Read", _ACTION, v.ReadRequest, v.ReadChunk),
     # CREATE and DELETE on the cluster apply to every topic.

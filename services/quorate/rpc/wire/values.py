@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import NamedTuple
 
+from quorate.applications.sessions import EXPIRATION_MS
 from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import CurrentLeader, DescribeQuorumResponse
 from quorate.raft.types import DirectoryId, OffsetAndEpoch, ReplicaKey, VersionRange, Voter
@@ -190,9 +191,10 @@ NO_CONDITIONS = LogOffsets()
 class AppendOutcome(NamedTuple):
     """The result of an append handler.
 
-    NONE: committed at `base_offset` in the epoch of `leader`. The errors in `NOT_APPENDED` are
-    rejections. Any other error: the batch may have been appended and may still be committed.
-    actual: with CONDITION_FAILED, the offsets that are not the expected ones.
+    NONE: committed at `base_offset`, in `epoch`, or if that is -1 in the epoch of `leader`. The
+    errors in `NOT_APPENDED` are rejections. Any other error: the batch may have been appended and
+    may still be committed. actual: with CONDITION_FAILED, the offsets that are not the expected
+    ones.
     """
 
     error: ErrorCode
@@ -200,6 +202,7 @@ class AppendOutcome(NamedTuple):
     base_offset: int = -1
     message: str = ""
     actual: LogOffsets = NO_CONDITIONS
+    epoch: int = -1
 
 
 NOT_APPENDED = frozenset(
@@ -212,12 +215,39 @@ NOT_APPENDED = frozenset(
         ErrorCode.UNSUPPORTED_VERSION,
         ErrorCode.CONDITION_FAILED,
         ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
     }
 )
-"""The errors that guarantee that nothing was appended.
+"""The errors that guarantee that this request has appended nothing.
 
-A leader that has appended the batch must return a different error.
+A leader that has appended the batch must return a different error. An earlier request with the same
+batch of a producer session may have appended it.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class OpenProducerRequest:
+    """Open a producer session. An empty cluster id matches any cluster.
+
+    expiration_ms: how long it lasts after its last batch, by the timestamps of the log's batches.
+    """
+
+    cluster_id: str = ""
+    expiration_ms: int = EXPIRATION_MS
+    timeout_ms: int = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class OpenProducerResponse:
+    """producer_id: of the session, which is committed; -1 with an error."""
+
+    error: ErrorCode
+    leader: CurrentLeader
+    message: str = ""
+    producer_id: int = -1
+    producer_epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)

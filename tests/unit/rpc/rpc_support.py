@@ -204,6 +204,7 @@ class Node:
         if self.failure is not None:
             raise self.failure
         if not self.leads:
+            self.begun.set()
             return OpenProducerResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, self.leader)
         if self.sessions is None:
             return OpenProducerResponse(ErrorCode.UNSUPPORTED_VERSION, self.leader)

@@ -36,7 +36,12 @@ from functools import partial
 
 from quorate.raft.errors import ErrorCode
 from quorate.records.batch import SEQUENCE_MODULUS, BatchProducer
-from quorate.rpc.client.appending import AppendConnection, Appender, rejection
+from quorate.rpc.client.appending import (
+    ANSWER_SLACK_MS,
+    AppendConnection,
+    Appender,
+    rejection,
+)
 from quorate.rpc.client.routing import (
     BACKOFF_MAX_S,
     BACKOFF_MIN_S,
@@ -234,7 +239,8 @@ class SessionAppender:
         self._changed.set()
         if self._sender is None or self._sender.done():
             self._sender = asyncio.create_task(self._run())
-        timer = loop.call_later(timeout_ms / 1000, self._expire, batch, timeout_ms)
+        patience_s = (timeout_ms + ANSWER_SLACK_MS) / 1000
+        timer = loop.call_later(patience_s, self._expire, batch, timeout_ms)
         try:
             return await batch.result
         finally:
@@ -274,10 +280,9 @@ class SessionAppender:
         """Send batches until no caller waits."""
         pause_s = BACKOFF_MIN_S
         while wanted := self._wanted:
-            left_ms = max(1.0, min(batch.deadline_ms for batch in wanted) - now_ms())
-            deadline_ms = now_ms() + left_ms
+            deadline_ms = min(batch.deadline_ms for batch in wanted)
             try:
-                await self._proceed(left_ms)
+                await self._proceed(max(1.0, deadline_ms - now_ms()))
             except (NoLeaderError, UnreachableError) as error:
                 self._fail_due(error, deadline_ms)
             except AdminError as error:

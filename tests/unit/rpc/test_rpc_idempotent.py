@@ -137,7 +137,7 @@ async def test_at_level_0_appends_are_sent_without_a_session(pair: Pair) -> None
             await append(client, b"a")
         node.append_error = None
         node.sessions = sessions
-        client._producer._all._plain_until_ms = 0  # as if a minute had passed
+        client._producer.level_changed()
         await append(client, b"b")
     assert node.asked_sessions == 2
 

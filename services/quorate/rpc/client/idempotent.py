@@ -183,6 +183,11 @@ class IdempotentAppender:
         self._conditional.insert(0, self._conditional.pop())
         return self._conditional[0]
 
+    def level_changed(self) -> None:
+        """Ask for sessions again, although there were none (rule 6)."""
+        for session in (self._all, *self._conditional):
+            session.plain_until_ms = 0.0
+
     async def close(self) -> None:
         """Send nothing more. Batches that were sent may be committed."""
         for session in (self._all, *self._conditional):
@@ -207,7 +212,7 @@ class SessionAppender:
         self._session: _Session | None = None
         self._waiting: deque[_Batch] = deque()
         self._window: deque[_Batch] = deque()
-        self._plain_until_ms = 0.0
+        self.plain_until_ms = 0.0
         self._changed = asyncio.Event()
         self._sender: asyncio.Task[None] | None = None
         self._plain: set[asyncio.Task[None]] = set()
@@ -224,7 +229,7 @@ class SessionAppender:
     ) -> AppendResult:
         """See `IdempotentAppender.append`."""
         # Records without a key are metadata: the controller appends those, without a session.
-        if self._plain_until_ms > now_ms() or records[0][0] is None or self._is_closed:
+        if self.plain_until_ms > now_ms() or records[0][0] is None or self._is_closed:
             return await self._appender.append(records, timeout_ms, conditions)
         return await self._appender.traced(self._submit, records, timeout_ms, conditions)
 
@@ -323,7 +328,7 @@ class SessionAppender:
                 self._session = _Session(response.producer_id, response.producer_epoch)
                 return True
             case ErrorCode.UNSUPPORTED_VERSION:
-                self._plain_until_ms = now_ms() + PLAIN_MS
+                self.plain_until_ms = now_ms() + PLAIN_MS
                 while self._waiting:
                     self._append_plainly(self._waiting.popleft())
             case _ if code in NOT_APPENDED and code not in _RETRIED:

@@ -264,6 +264,8 @@ class QuorumClient(LeaderClient):
             self._cluster.id, feature, level, upgrade_type, validate_only
         )
         await self._change(request, timeout_ms)
+        if feature == APPLICATION_VERSION:
+            self._producer.level_changed()
 
     async def finalize_application_version(
         self, level: int = 1, *, timeout_ms: int | None = None

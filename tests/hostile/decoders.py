@@ -183,6 +183,17 @@ def _wire() -> list[Decoder]:
                 2, [(b"k", b"v"), (None, b""), (b"", b"w")] * 2, 5
             ),
         ),
+        _protobuf(
+            quorum_pb2.AppendRequest, convert_append.decode_producer,
+            convert_append.encode_append_request(
+                3, [(b"k", b"v")], 5, producer=BatchProducer(7, 0, 2**31 - 1)
+            ),
+        ),
+        _protobuf(
+            quorum_pb2.OpenProducerRequest, CODECS["OpenProducer"].decode_request,
+            quorum_pb2.OpenProducerRequest(cluster_id="c" * 22, expiration_ms=1_000),
+        ),
+        _protobuf(quorum_pb2.OpenProducerResponse, CODECS["OpenProducer"].decode_response),
         _protobuf(quorum_pb2.ReadRequest, CODECS["Read"].decode_request),
         _protobuf(quorum_pb2.ReadResponse, CODECS["Read"].decode_response),
     ]  # fmt: skip

@@ -35,6 +35,7 @@ from quorate.rpc.wire.values import (  # noqa: E402
     FormatMode,
     FormatRequest,
     NodeStatusRequest,
+    OpenProducerRequest,
     ReadRequest,
     UpdateFeaturesRequest,
 )
@@ -88,6 +89,7 @@ def values_from(node: int) -> Mapping[str, Any]:
         "NodeStatus": NodeStatusRequest(),
         "Append": append,
         "AppendStream": append,
+        "OpenProducer": OpenProducerRequest(cluster),
         "Read": ReadRequest(0, 1),
         "CreateTopics": r.CreateTopics(()),
         "DeleteTopics": r.DeleteTopics(()),

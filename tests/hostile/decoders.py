@@ -17,6 +17,7 @@ from quorate.raft.errors import MisuseError, ViolationError
 from quorate.raft.types import ElectionState, Endpoint, ReplicaKey, Voter, VoterSet
 from quorate.records import metadata as m
 from quorate.records.batch import (
+    BatchProducer,
     build_control_batch,
     build_data_batch,
     iter_batches,

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from quorate.rpc.client.quorum_client import OutcomeUnknownError, QuorumClient
+from quorate.rpc.client.quorum_client import AdminError, OutcomeUnknownError, QuorumClient
 
 from tests.earlier import EarlierNode, unpack
 from tests.integration.support import PARTITION, Quorum, assert_clean, succeed, until
@@ -199,3 +199,34 @@ def test_both_versions_read_each_others_snapshots(quorum: Mixed) -> None:
     for node in quorum.nodes.values():
         assert node.stop() == 0
         assert_clean(node.said())
+
+
+def test_appends_are_repeated_once_all_nodes_support_it(quorum: Mixed) -> None:
+    """Until then, the client appends as before, whichever version leads."""
+    form(quorum)
+    quorum.lead(2)
+
+    async def append_at_level_0() -> int:
+        async with QuorumClient(quorum.addresses.split(",")) as client:
+            with pytest.raises(AdminError):
+                await client.finalize_application_version(timeout_ms=5_000)
+            await client.append([(b"key", b"1")])
+            await client.append_value(b"2")
+            assert client._producer._all._session is None
+            return await client.append_value(b"3")
+
+    async def append_at_level_1() -> list[int]:
+        async with QuorumClient(quorum.addresses.split(",")) as client:
+            await client.append_value(b"4")
+            assert client._producer._all._session is None
+            await client.finalize_application_version()
+            offsets = await asyncio.gather(*(client.append_value(b"%d" % n) for n in range(5, 9)))
+            assert client._producer._all._session is not None
+            return offsets
+
+    before = asyncio.run(append_at_level_0())
+    for node_id in (2, 3):
+        quorum.change_version(node_id, None)
+    quorum.until("there is a leader", lambda status: status["leaderId"] >= 0)
+    offsets = asyncio.run(append_at_level_1())
+    assert before < offsets[0] < offsets[-1]

@@ -35,7 +35,7 @@ from quorate.metadata.managers.controller_context import RefusedError
 from quorate.raft import outputs as out
 from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import ReadIndexRequest
-from quorate.records.batch import NO_PRODUCER_ID, BatchHeader, read_header
+from quorate.records.batch import HEADER_SIZE, NO_PRODUCER_ID, read_header
 from quorate.records.metadata import ApplicationTag, OpenedSession, application_record
 from quorate.rpc.wire.values import (
     NO_CONDITIONS,
@@ -151,7 +151,7 @@ class ApplicationService:
             if state is None or is_level_off or self.working is not working:
                 return False
             if header.producer_id != NO_PRODUCER_ID:
-                in_session = self._check_session(header, working, state)
+                in_session = self._check_session(batch, working, state)
             if in_session is not ErrorCode.NONE:
                 return False
             actual = _compare(conditions, working, state)
@@ -172,12 +172,27 @@ class ApplicationService:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def _check_session(
-        self, header: BatchHeader, working: WorkingState, committed: ApplicationState
+        self, batch: bytearray, working: WorkingState, committed: ApplicationState
     ) -> Duplicate | ErrorCode:
         """What the batch is for its session, at the end of the log."""
         working.passed(self._loader.offset)
-        sessions = working.sessions(committed)
-        return sessions.check(header.producer, header.count, header.max_timestamp)
+        header = read_header(batch)
+        found = working.sessions(committed).check(
+            header.producer, header.count, header.max_timestamp
+        )
+        if isinstance(found, Duplicate) and not self._has_records(found.base_offset, batch):
+            # Another client uses the session: it must not take the other's batch for its own.
+            return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        return found
+
+    def _has_records(self, base_offset: int, batch: bytearray) -> bool:
+        """Whether the log's batch there has the same records; True if it is in a snapshot only."""
+        log = self._driver.log
+        if base_offset < log.start_offset:
+            return True
+        (original, *_) = log.read(base_offset, 1, log.end_offset)
+        header = read_header(original)
+        return original[HEADER_SIZE : header.size_bytes] == memoryview(batch)[HEADER_SIZE:]
 
     async def _original(self, base_offset: int, count: int, timeout_ms: int) -> Commit:
         """Apply step 6."""

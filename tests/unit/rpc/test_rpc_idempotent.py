@@ -22,6 +22,7 @@ from quorate.rpc.client.quorum_client import (
     QuorumClient,
     UnreachableError,
 )
+from quorate.rpc.errors import ConditionFailedError
 from quorate.rpc.wire.values import NO_CONDITIONS, AppendOutcome, LogOffsets, OpaqueRecord
 
 from tests.unit.rpc.rpc_support import Node, Pair, serving
@@ -204,6 +205,44 @@ async def test_a_rejected_batch_affects_no_other(pair: Pair) -> None:
     assert [type(error) for error in failed] == [AdminError]
     assert results.index(failed[0]) == 5
     assert replica(pair).log.values == values
+
+
+async def test_records_that_cannot_be_sent_affect_no_other(pair: Pair) -> None:
+    values = [b"%d" % each for each in range(6)]
+    async with QuorumClient(pair.addresses) as client:
+        calls = [append(client, value) for value in values]
+        calls.insert(3, append(client, "a text"))  # type: ignore[arg-type]
+        results = await asyncio.gather(*calls, return_exceptions=True)
+    assert isinstance(results[3], TypeError)
+    assert replica(pair).log.values == values
+
+
+@pytest.mark.parametrize("error", [None, ErrorCode.REQUEST_TIMED_OUT])
+async def test_a_condition_that_fails(pair: Pair, error: ErrorCode | None) -> None:
+    """Nothing was appended, unless an earlier copy of the batch may still be under way."""
+    node = replica(pair)
+    node.before = [nothing, *([] if error is None else [answers(error)])]
+    node.before.append(answers(ErrorCode.CONDITION_FAILED))
+    async with QuorumClient(pair.addresses) as client:
+        await append(client, b"a")
+        expected = ConditionFailedError if error is None else OutcomeUnknownError
+        with pytest.raises(expected):
+            await client.append([(b"k", b"b")], if_last_offset=5)
+        await client.append([(b"k", b"c")], if_last_offset=5)
+    assert node.log.values == [b"a", b"c"]
+    assert node.asked_sessions == 2
+
+
+async def test_appends_with_conditions_are_under_way_together(pair: Pair) -> None:
+    """Each in its own session, and the sessions are used again."""
+    node = replica(pair)
+    node.delay_s = 0.05
+    async with QuorumClient(pair.addresses) as client:
+        for _ in range(3):
+            calls = [client.append([(b"k", b"v")], if_last_offset=5) for _ in range(5)]
+            await asyncio.gather(*calls)
+    assert len(node.log.values) == 15
+    assert node.most_under_way == node.asked_sessions == 5
 
 
 async def test_a_session_that_was_idle_for_too_long_is_replaced(pair: Pair) -> None:

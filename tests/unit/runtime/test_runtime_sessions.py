@@ -128,6 +128,8 @@ async def test_what_a_session_does_not_admit(tmp_path: Path) -> None:
         await session.committed(voter, b"a", at=0)
         other = await session.send(voter, b"a", b"b", at=0)
         assert other.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "another client's batch"
+        similar = await session.send(voter, b"x", at=0)
+        assert similar.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "of the same size"
         for each in range(40):
             await session.committed(voter, b"b", at=1 + each)
         old = await session.send(voter, b"a", at=0)

@@ -142,7 +142,7 @@ class Appender:
         conditions: LogOffsets = NO_CONDITIONS,
     ) -> AppendResult:
         """Append one batch in the caller's task, which must not be cancelled."""
-        return await self.traced(self._append, records, timeout_ms, conditions)
+        return await self.traced(self.append_once, records, timeout_ms, conditions)
 
     async def traced(
         self,
@@ -162,9 +162,10 @@ class Appender:
             span.set_attribute("quorate.base_offset", result.base_offset)
             return result
 
-    async def _append(
+    async def append_once(
         self, records: Sequence[OpaqueRecord], timeout_ms: float, conditions: LogOffsets
     ) -> AppendResult:
+        """Append a batch without a span of its own."""
         try:
             outcome = await self._search.ask(
                 lambda address, left_ms: self._send(address, records, left_ms, conditions),

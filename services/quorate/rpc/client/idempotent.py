@@ -89,6 +89,7 @@ _SESSION_ENDED = (
     ErrorCode.UNSUPPORTED_VERSION,
 )
 _RETRIED = (*NOT_LEADER, ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+_UNKNOWN = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
 @dataclass(eq=False, slots=True)
@@ -115,12 +116,14 @@ class _Batch:
 
     @property
     def left_ms(self) -> float:
-        """How long the leader should wait for the commit: without a caller, as long as usual."""
-        return APPEND_TIMEOUT_MS if self.result.done() else self.deadline_ms - now_ms()
+        """How long the leader should wait for the commit: after the deadline, as long as usual."""
+        left_ms = self.deadline_ms - now_ms()
+        return APPEND_TIMEOUT_MS if self.result.done() or left_ms <= 0 else left_ms
 
-    def fail(self, error: ClientError) -> None:
+    def fail(self, error: Exception) -> None:
         if not self.result.done():
-            self.result.set_exception(renewed(error))
+            error = renewed(error) if isinstance(error, ClientError) else error
+            self.result.set_exception(error)
 
     def fail_in_doubt(self, why: object) -> None:
         count = len(self.records)
@@ -177,11 +180,10 @@ class IdempotentAppender:
         for session in self._conditional:
             if session.is_idle:
                 return session
-        if len(self._conditional) < CONDITIONAL_MAX:
-            self._conditional.append(self._make(window=1))
-        # The sessions that are busy take turns: the first becomes the last.
-        self._conditional.insert(0, self._conditional.pop())
-        return self._conditional[0]
+        is_room = len(self._conditional) < CONDITIONAL_MAX
+        # Sessions that are busy take turns.
+        self._conditional.append(self._make(window=1) if is_room else self._conditional.pop(0))
+        return self._conditional[-1]
 
     def level_changed(self) -> None:
         """Ask for sessions again, although there were none (rule 6)."""
@@ -331,17 +333,20 @@ class SessionAppender:
                 self.plain_until_ms = now_ms() + PLAIN_MS
                 while self._waiting:
                     self._append_plainly(self._waiting.popleft())
-            case _ if code in NOT_APPENDED and code not in _RETRIED:
+            case _ if code in (*_RETRIED, *_UNKNOWN):
+                raise AdminError(code, response.message)
+            case _:
                 while self._waiting:
                     self._waiting.popleft().fail(AdminError(code, response.message))
-            case _:
-                raise AdminError(code, response.message)
         return False
 
     def _append_plainly(self, batch: _Batch) -> None:
         async def append() -> None:
+            TRACE_PARENT.set(batch.trace_parent)
             try:
-                result = await self._appender.append(batch.records, batch.left_ms, batch.conditions)
+                result = await self._appender.append_once(
+                    batch.records, batch.left_ms, batch.conditions
+                )
             except ClientError as error:
                 batch.fail(error)
             except asyncio.CancelledError:
@@ -499,6 +504,9 @@ class _Exchange:
         except TransportError as error:
             self._unanswered(batch, error)
             return
+        except Exception as error:
+            self._reject(batch, error)  # it cannot be encoded
+            return
         self._last = outcome
         is_first = batch is self._window[0]
         match code := outcome.error:
@@ -549,7 +557,7 @@ class _Exchange:
             why = f"{outcome.error.name} {outcome.message}".rstrip()
             batch.fail_in_doubt(f"the producer session ended ({why})")
 
-    def _reject(self, batch: _Batch, error: AdminError) -> None:
+    def _reject(self, batch: _Batch, error: Exception) -> None:
         """Apply rule 3."""
         if batch.is_absent:
             self._is_interrupted = True

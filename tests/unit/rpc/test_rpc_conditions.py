@@ -80,7 +80,8 @@ def test_conditions_and_their_own_form_of_records_belong_together() -> None:
 
 @given(CONDITIONS)
 def test_responses_keep_the_actual_offsets(actual: LogOffsets) -> None:
-    outcome = AppendOutcome(ErrorCode.CONDITION_FAILED, CurrentLeader(3, None), 0, "no", actual)
+    leader = CurrentLeader(3, None)
+    outcome = AppendOutcome(ErrorCode.CONDITION_FAILED, leader, 0, "no", actual, 3)
     assert decode_append_response(encode_append_response(9, outcome)) == outcome
 
 

@@ -280,6 +280,18 @@ QUORUM_CASES = [
         CODECS["Format"].decode_request,
     ),
     (
+        st.builds(v.OpenProducerRequest, texts, st.integers(1_000, 604_800_000), timeouts_ms),
+        CODECS["OpenProducer"].encode_request,
+        quorum_pb2.OpenProducerRequest,
+        CODECS["OpenProducer"].decode_request,
+    ),
+    (
+        st.builds(v.OpenProducerResponse, errors, leaders, texts, known_or_not, epochs),
+        CODECS["OpenProducer"].encode_response,
+        quorum_pb2.OpenProducerResponse,
+        CODECS["OpenProducer"].decode_response,
+    ),
+    (
         st.builds(v.FormatResponse, errors, texts, directories, texts),
         CODECS["Format"].encode_response,
         quorum_pb2.FormatResponse,

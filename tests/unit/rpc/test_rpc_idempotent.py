@@ -230,7 +230,8 @@ async def test_a_condition_that_fails(pair: Pair, error: ErrorCode | None) -> No
             await client.append([(b"k", b"b")], if_last_offset=5)
         await client.append([(b"k", b"c")], if_last_offset=5)
     assert node.log.values == [b"a", b"c"]
-    assert node.asked_sessions == 2
+    # A number that a copy may still use is not used again.
+    assert node.asked_sessions == (2 if error is None else 3)
 
 
 async def test_appends_with_conditions_are_under_way_together(pair: Pair) -> None:

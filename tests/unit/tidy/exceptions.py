@@ -47,17 +47,12 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
         "typed": LIBRARY,
         **dict.fromkeys(
             (
-                "Reader.at_end",
                 "Reader.compact_bytes",
                 "Reader.compact_nullable_array",
-                "Reader.unsigned_varint",
                 "Reader.unsigned_varlong",
-                "Reader.varlong",
                 "Writer.compact_bytes",
                 "Writer.compact_nullable_array",
-                "Writer.unsigned_varint",
                 "Writer.unsigned_varlong",
-                "Writer.varlong",
                 "encode_varint",
                 "varint_size",
             ),

@@ -133,12 +133,12 @@ class _Batch:
 
 @dataclass(eq=False, slots=True)
 class _Session:
-    """An open session. is_over: no further batch gets a number in it."""
+    """An open session. is_ending: no further batch gets a number in it."""
 
     producer_id: int
     producer_epoch: int
     next_sequence: int = 0
-    is_over: bool = False
+    is_ending: bool = False
 
     def number(self, batch: _Batch) -> None:
         """Give a batch the next numbers."""
@@ -219,6 +219,7 @@ class SessionAppender:
         self._sender: asyncio.Task[None] | None = None
         self._plain: set[asyncio.Task[None]] = set()
         self._error: ClientError | None = None
+        self._is_serving = False
         self._is_closed = False
 
     @property
@@ -258,6 +259,11 @@ class SessionAppender:
         text = f"no answer within {timeout_ms:.0f} ms"
         if batch not in self._waiting:
             batch.fail_in_doubt(text if self._error is None else f"{text} ({self._error})")
+            return
+        if not self._is_serving:
+            # The search for a leader ends at the same time, and its error says more.
+            loop = asyncio.get_running_loop()
+            loop.call_later(ANSWER_SLACK_MS / 1000, self._expire, batch, timeout_ms)
             return
         self._waiting.remove(batch)
         waits = "earlier appends of this client are not answered yet; nothing was appended"
@@ -311,7 +317,7 @@ class SessionAppender:
 
         left_ms: how long to search for a leader.
         """
-        if self._session is not None and self._session.is_over and not self._window:
+        if self._session is not None and self._session.is_ending and not self._window:
             self._session = None
         if self._session is None and not await self._open(left_ms):
             return
@@ -390,9 +396,11 @@ class SessionAppender:
             self._changed,
             limit=self._limit,
         )
+        self._is_serving = True
         try:
             return await exchange.run()
         finally:
+            self._is_serving = False
             if exchange.is_broken and connection.is_idle:
                 await connection.close()
 
@@ -483,7 +491,7 @@ class _Exchange:
             return None
         if self._unsent:
             return self._unsent.popleft()
-        if self._session.is_over or not self._waiting or len(self._window) >= self._limit:
+        if self._session.is_ending or not self._waiting or len(self._window) >= self._limit:
             return None
         batch = self._waiting.popleft()
         self._session.number(batch)
@@ -551,7 +559,7 @@ class _Exchange:
     def _end_session(self, batch: _Batch, outcome: AppendOutcome) -> None:
         """Apply rule 4."""
         self._is_interrupted = True
-        self._session.is_over = True
+        self._session.is_ending = True
         if not batch.is_absent:
             self._window.remove(batch)
             why = f"{outcome.error.name} {outcome.message}".rstrip()
@@ -577,7 +585,7 @@ class _Exchange:
             batch = self._window.pop()
             assert batch.producer is not None, "it was sent"
             if batch.is_doubtful:
-                self._session.is_over = True
+                self._session.is_ending = True
             self._session.next_sequence = batch.producer.base_sequence
             batch.producer, batch.is_doubtful, batch.is_barred = None, False, False
             if not batch.result.done():

@@ -215,11 +215,19 @@ def test_appends_are_repeated_once_all_nodes_support_it(quorum: Mixed) -> None:
             assert client._producer._all._session is None
             return await client.append_value(b"3")
 
+    async def is_finalized(client: QuorumClient) -> bool:
+        with suppress(AdminError):
+            await client.finalize_application_version()
+            return True
+        return False
+
     async def append_at_level_1() -> list[int]:
         async with QuorumClient(quorum.addresses.split(",")) as client:
             await client.append_value(b"4")
             assert client._producer._all._session is None
-            await client.finalize_application_version()
+            async with asyncio.timeout(20):
+                while not await is_finalized(client):  # noqa: ASYNC110
+                    await asyncio.sleep(0.2)  # until the controllers have registered
             offsets = await asyncio.gather(*(client.append_value(b"%d" % n) for n in range(5, 9)))
             assert client._producer._all._session is not None
             return offsets

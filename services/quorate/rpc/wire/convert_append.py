@@ -8,10 +8,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from itertools import accumulate
+from operator import itemgetter
 
 from google.protobuf.message import DecodeError
 
-from quorate.raft.errors import ViolationError
+from quorate.raft.errors import ErrorCode, ViolationError
 from quorate.records.batch import PRODUCER_EPOCH_MAX, BatchProducer
 from quorate.rpc import fields as f
 from quorate.rpc.wire.limits import BATCH_RECORDS_MAX, CHANGE_TIMEOUT_MS_MAX
@@ -28,6 +29,8 @@ from quorate.v1 import quorum_pb2
 _CORRELATION_ID_TAG = b"\x08"
 """The first field of a message: encoders write fields in the order of their numbers."""
 _UINT64_MAX = (1 << 64) - 1
+
+_VALUE = itemgetter(1)
 
 PACKED_RECORDS_MIN = 4
 """From this many records on, columns cost less than a message for each."""
@@ -49,22 +52,27 @@ def encode_append_request(
     producer: BatchProducer | None = None,
 ) -> quorum_pb2.AppendRequest:
     """The message. producer: the place of the batch in its producer session, None without one."""
+    if producer is None and conditions == NO_CONDITIONS:
+        is_packed = len(records) >= PACKED_RECORDS_MIN or None in map(_VALUE, records)
+        return quorum_pb2.AppendRequest(
+            correlation_id=correlation_id,
+            records=[] if is_packed else [quorum_pb2.Record(key=k, value=v) for k, v in records],
+            packed=_pack(records) if is_packed else None,
+            timeout_ms=timeout_ms,
+            trace_parent=trace_parent,
+        )
     message = quorum_pb2.AppendRequest(
-        correlation_id=correlation_id, timeout_ms=timeout_ms, trace_parent=trace_parent
+        correlation_id=correlation_id,
+        timeout_ms=timeout_ms,
+        trace_parent=trace_parent,
+        expected_last_offset=conditions.last,
+        expected_key_offsets=_key_offsets(conditions),
+        checked=_pack(records),
     )
-    if conditions or producer is not None:
-        message.checked.CopyFrom(_pack(records))
-        if conditions.last is not None:
-            message.expected_last_offset = conditions.last
-        message.expected_key_offsets.extend(_key_offsets(conditions))
-        if producer is not None:
-            message.producer_id = producer.producer_id
-            message.producer_epoch = producer.producer_epoch
-            message.base_sequence = producer.base_sequence
-    elif len(records) >= PACKED_RECORDS_MIN or any(value is None for _, value in records):
-        message.packed.CopyFrom(_pack(records))
-    else:
-        message.records.extend([quorum_pb2.Record(key=k, value=v) for k, v in records])
+    if producer is not None:
+        message.producer_id = producer.producer_id
+        message.producer_epoch = producer.producer_epoch
+        message.base_sequence = producer.base_sequence
     return message
 
 
@@ -121,17 +129,17 @@ def decode_append_request(
     message: quorum_pb2.AppendRequest,
 ) -> tuple[list[OpaqueRecord], int]:
     """The records and the timeout in milliseconds. ViolationError without records."""
-    columns = message.checked if message.HasField("checked") else message.packed
+    is_checked = message.HasField("checked")
+    columns = message.checked if is_checked else message.packed
     count = len(message.records) + len(columns.value_sizes)
     if count > BATCH_RECORDS_MAX:
         # Checked before any work per record: a message can hold millions.
         raise ViolationError(
             f"an append of {count} records: a batch holds at most {BATCH_RECORDS_MAX}"
         )
-    forms = message.HasField("packed") + message.HasField("checked") + bool(message.records)
-    if forms > 1:
-        raise ViolationError("an append with records in several forms")
-    if not message.records:
+    if is_checked or message.HasField("packed"):
+        if message.records or (is_checked and message.HasField("packed")):
+            raise ViolationError("an append with records in several forms")
         records = _unpack(columns)
     else:
         records = [
@@ -145,6 +153,8 @@ def decode_append_request(
 
 def decode_conditions(message: quorum_pb2.AppendRequest) -> LogOffsets:
     """What the append expects. ViolationError if it expects what cannot be."""
+    if not (message.HasField("checked") or _is_checked(message)):
+        return NO_CONDITIONS
     last = message.expected_last_offset if message.HasField("expected_last_offset") else None
     found = message.expected_key_offsets
     if len(found) > CONDITIONS_MAX:
@@ -154,10 +164,18 @@ def decode_conditions(message: quorum_pb2.AppendRequest) -> LogOffsets:
         raise ViolationError("a condition on the empty key, whose offset is not known")
     if min((*(offset for _, offset in conditions.keys), last or 0)) < NO_RECORD:
         raise ViolationError("a condition with an offset below -1")
-    is_checked = bool(conditions) or message.HasField("producer_id")
-    if is_checked != message.HasField("checked"):
+    if _is_checked(message) != message.HasField("checked"):
         raise ViolationError("an append with conditions or a session has its records in `checked`")
     return conditions
+
+
+def _is_checked(message: quorum_pb2.AppendRequest) -> bool:
+    """Whether the append has conditions or belongs to a session."""
+    return (
+        message.HasField("producer_id")
+        or message.HasField("expected_last_offset")
+        or len(message.expected_key_offsets) > 0
+    )
 
 
 def decode_producer(message: quorum_pb2.AppendRequest) -> BatchProducer | None:
@@ -194,13 +212,15 @@ def encode_append_response(
         epoch=outcome.leader.epoch if outcome.epoch < 0 else outcome.epoch,
         current_leader=f.leader_to_wire(outcome.leader),
         last_offset=outcome.actual.last,
-        key_offsets=_key_offsets(outcome.actual),
+        key_offsets=_key_offsets(outcome.actual) if outcome.actual.keys else (),
     )
 
 
 def decode_append_response(message: quorum_pb2.AppendResponse) -> AppendOutcome:
     error, leader, text = f.answer_from_wire(message)
-    last = message.last_offset if message.HasField("last_offset") else None
-    actual = LogOffsets(last, tuple((each.key, each.offset) for each in message.key_offsets))
+    actual = NO_CONDITIONS
+    if error is ErrorCode.CONDITION_FAILED:
+        last = message.last_offset if message.HasField("last_offset") else None
+        actual = LogOffsets(last, tuple((each.key, each.offset) for each in message.key_offsets))
     base_offset = f.natural(message.base_offset, "the base offset")
     return AppendOutcome(error, leader, base_offset, text, actual, message.epoch)

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -80,6 +81,8 @@ PLAIN_MS = 60_000
 """How long the client appends without a session before it asks for one again."""
 RESIGNED_WAIT_S = 1.0
 """How long a node that no longer leads may take to answer what it got before."""
+SEARCH_SLACK_S = 1.0
+"""How much longer than a caller's timeout the search for a leader may take."""
 CONDITIONAL_MAX = 16
 """The most sessions of a client for appends with conditions."""
 
@@ -254,16 +257,16 @@ class SessionAppender:
         finally:
             timer.cancel()
 
-    def _expire(self, batch: _Batch, timeout_ms: float) -> None:
+    def _expire(self, batch: _Batch, timeout_ms: float, *, is_late: bool = False) -> None:
         """Apply rule 5."""
         text = f"no answer within {timeout_ms:.0f} ms"
         if batch not in self._waiting:
             batch.fail_in_doubt(text if self._error is None else f"{text} ({self._error})")
             return
-        if not self._is_serving:
+        if not self._is_serving and not is_late:
             # The search for a leader ends at the same time, and its error says more.
-            loop = asyncio.get_running_loop()
-            loop.call_later(ANSWER_SLACK_MS / 1000, self._expire, batch, timeout_ms)
+            late = partial(self._expire, batch, timeout_ms, is_late=True)
+            asyncio.get_running_loop().call_later(SEARCH_SLACK_S, late)
             return
         self._waiting.remove(batch)
         waits = "earlier appends of this client are not answered yet; nothing was appended"
@@ -299,7 +302,8 @@ class SessionAppender:
             except (NoLeaderError, UnreachableError) as error:
                 self._fail_due(error, deadline_ms)
             except AdminError as error:
-                self._error = error
+                is_final = error.code not in (*_RETRIED, *_UNKNOWN)
+                self._fail_due(error, math.inf if is_final else min(deadline_ms, now_ms()))
             except TransportError as error:
                 LOGGER.debug("appending was interrupted: %s", error)
             except Exception as error:

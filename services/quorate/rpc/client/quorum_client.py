@@ -445,7 +445,7 @@ class QuorumClient(LeaderClient):
 
         async def call(address: Address, left_ms: float) -> OpenProducerResponse:
             request = OpenProducerRequest(
-                self._cluster_id, self.producer_expiration_ms, max(1, int(left_ms))
+                self._cluster.id, self.producer_expiration_ms, max(1, int(left_ms))
             )
             try:
                 answer: OpenProducerResponse = await self._unary(
@@ -463,7 +463,7 @@ class QuorumClient(LeaderClient):
 
     async def _of_earlier_version(self, address: Address, left_ms: float) -> OpenProducerResponse:
         """What a node of an earlier version, which has no OpenProducer, would answer to it."""
-        request = DescribeFeaturesRequest(self._cluster_id)
+        request = DescribeFeaturesRequest(self._cluster.id)
         described: DescribeFeaturesResponse = await self._unary(address, request, left_ms)
         leader = described.leader
         is_leader = address in [(each.host, each.port) for each in leader.endpoints[:1]]

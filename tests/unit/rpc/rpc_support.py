@@ -91,6 +91,7 @@ class Node:
     appended: list[list[OpaqueRecord]] = field(default_factory=list)
     sessions: ProducerSessions | None = None
     asked_sessions: int = 0
+    delays_sessions: bool = False
     under_way: int = 0
     most_under_way: int = 0
     parked: asyncio.Event = field(default_factory=asyncio.Event)
@@ -114,6 +115,8 @@ class Node:
 
     async def handle(self, request: Any) -> Any:
         if isinstance(request, OpenProducerRequest):
+            self.asked_sessions += 1
+            await asyncio.sleep(self.delay_s if self.delays_sessions else 0)
             return self._open_producer()
         error = await self._refusal(request)
         match request:
@@ -200,7 +203,6 @@ class Node:
 
         Clients ask for it before their first append, so it is not in `asked`.
         """
-        self.asked_sessions += 1
         if self.failure is not None:
             raise self.failure
         if not self.leads:

@@ -7,7 +7,7 @@ snapshot. All of it is pure: no I/O, no clock.
 
 from quorate.applications.changes import BatchChanges, changes_of
 from quorate.applications.key_index import NO_OFFSET, UNKNOWN_OFFSET, KeyIndex, digest_of
-from quorate.applications.loading import StateLoader, state_records
+from quorate.applications.loading import StateLoader, has_chunk, state_records
 from quorate.applications.sessions import Duplicate, ProducerSessions
 from quorate.applications.state import ApplicationState
 from quorate.applications.working_state import WorkingState
@@ -24,5 +24,6 @@ __all__ = [
     "WorkingState",
     "changes_of",
     "digest_of",
+    "has_chunk",
     "state_records",
 ]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from quorate.applications.changes import changes_of
+from quorate.applications.chunks import index_entries
 from quorate.applications.sessions import ProducerSessions
 from quorate.applications.state import ApplicationState
 from quorate.records.batch import BatchHeader
@@ -33,6 +34,15 @@ def state_records(state: ApplicationState) -> Iterator[NoOpRecord]:
         yield application_record(ApplicationTag.SESSIONS_CHUNK, chunk)
 
 
+def has_chunk(records: Sequence[MetadataRecord | UnknownRecord]) -> bool:
+    """Whether the records of a batch belong to a state, which replaces records of applications."""
+    found = application_field(records[0]) if records else None
+    return found is not None and found[0] in (
+        ApplicationTag.INDEX_CHUNK,
+        ApplicationTag.STATE_CHUNK,
+    )
+
+
 class StateLoader:
     """Derives the state from a snapshot's batches, which must be passed in order."""
 
@@ -43,16 +53,20 @@ class StateLoader:
 
     def add_records(self, records: Sequence[MetadataRecord | UnknownRecord]) -> None:
         """Take the records of a metadata batch. Raises RecordsError."""
-        if not records or not isinstance(records[0], NoOpRecord):
-            return
         for record in records:
             found = application_field(record)
             if found is None:
-                continue
-            if found[0] is ApplicationTag.APPLICATION_STATE:
-                self._summary = ApplicationSummary.from_bytes(found[1])
-            elif found[0] is ApplicationTag.SESSIONS_CHUNK:
-                self._sessions.append(found[1])
+                return
+            self.add_field(*found)
+
+    def add_field(self, tag: ApplicationTag, content: bytes) -> None:
+        """Take what a record says of applications. Raises RecordsError."""
+        if tag is ApplicationTag.APPLICATION_STATE:
+            self._summary = ApplicationSummary.from_bytes(content)
+        elif tag is ApplicationTag.SESSIONS_CHUNK:
+            self._sessions.append(content)
+        elif tag is ApplicationTag.INDEX_CHUNK:
+            self._state.index.update(dict(index_entries(content)))
 
     def add_batch(self, batch: Buffer, header: BatchHeader) -> None:
         """Take a batch of records of applications. Raises RecordsError."""
@@ -62,6 +76,7 @@ class StateLoader:
         """The state as of the snapshot's offset. Raises RecordsError."""
         # Without a summary, no timestamp counts yet: the level was finalized later.
         summary = self._summary or ApplicationSummary(self._state.last_offset)
-        self._state.last_offset = summary.last_offset
+        # At level 0, a summary is copied with a state, and later records follow.
+        self._state.last_offset = max(self._state.last_offset, summary.last_offset)
         self._state.sessions = ProducerSessions.decode(self._sessions, summary.time_ms)
         return self._state

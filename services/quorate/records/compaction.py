@@ -1,0 +1,76 @@
+"""Removes records from a batch, and leaves everything else of it as it is.
+
+The batch keeps its base and last offset, and each record that stays keeps its offset delta, its
+timestamp and its headers. Only the length, the number of records and the checksum change, so the
+deltas of the records that stay may have gaps, and the first and the last may be gone.
+
+Source: Kafka's log compaction (KIP-98, "Compacted topics").
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+from crc32c import crc32c
+
+from quorate.records.batch import (
+    CRC_START,
+    HEADER_SIZE,
+    PREFIX_SIZE,
+    BatchHeader,
+    StoredRecord,
+    iter_records,
+)
+from quorate.records.primitives import Buffer, unzigzag
+
+_LENGTH = struct.Struct(">i")
+_LENGTH_AT = 8
+_CRC = struct.Struct(">I")
+_CRC_AT = 17
+_COUNT = struct.Struct(">i")
+_COUNT_AT = 57
+
+
+def with_survivors(
+    batch: Buffer, header: BatchHeader, survives: Callable[[StoredRecord], bool]
+) -> bytearray | None:
+    """A copy of a whole data batch with the records for which `survives` holds; None without any.
+
+    Raises what `iter_records` does.
+    """
+    view = memoryview(batch)
+    parts: list[Buffer] = [view[:HEADER_SIZE]]
+    start = kept_from = HEADER_SIZE
+    count = 0
+    for record in iter_records(view, header):
+        end = _record_end(view, start)
+        if survives(record):
+            count += 1
+        else:
+            parts.append(view[kept_from:start])
+            kept_from = end
+        start = end
+    if count == 0:
+        return None
+    parts.append(view[kept_from:start])
+    kept = bytearray().join(parts)
+    if count < header.count:
+        _LENGTH.pack_into(kept, _LENGTH_AT, len(kept) - PREFIX_SIZE)
+        _COUNT.pack_into(kept, _COUNT_AT, count)
+        with memoryview(kept) as whole:
+            _CRC.pack_into(kept, _CRC_AT, crc32c(whole[CRC_START:]))
+    return kept
+
+
+def _record_end(batch: memoryview, start: int) -> int:
+    """Where the record at `start` ends, whose size `iter_records` has checked."""
+    size = shift = 0
+    position = start
+    while True:
+        byte = batch[position]
+        position += 1
+        size |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return position + unzigzag(size)

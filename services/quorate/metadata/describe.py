@@ -36,7 +36,15 @@ CONFIG_DEFINITIONS: Final[Mapping[int, Mapping[str, ConfigKey]]] = {
     ConfigResourceType.CLIENT_METRICS: config_defs.CLIENT_METRICS,
     ConfigResourceType.GROUP: config_defs.GROUP,
 }
-"""The definitions of configs by resource type."""
+"""The definitions of Kafka's configs by resource type."""
+
+
+def config_definition(resource_type: int, name: str) -> ConfigKey | None:
+    """The definition of a config, None if it is unknown."""
+    found = CONFIG_DEFINITIONS.get(resource_type, {}).get(name)
+    if found is None and resource_type == ConfigResourceType.BROKER:
+        return config_defs.APPLICATION.get(name)
+    return found
 
 
 def answer(
@@ -203,13 +211,22 @@ def _resource_configs(
     for configs, source in _layers(image, resource):
         for name, value in configs.items():
             if name not in values:
-                values[name] = _value(definitions.get(name), name, value, source)
+                definition = config_definition(resource.type, name)
+                values[name] = _value(definition, name, value, source)
     if read.with_defaults:
-        for name, definition in definitions.items():
+        for name, definition in (*definitions.items(), *_of_applications(image, resource)):
             if name not in values:
                 values[name] = _value(definition, name, definition.default, DEFAULT_SOURCE)
     chosen = sorted(values if names is None else names & values.keys())
     return r.ResourceConfigs(resource, tuple(values[name] for name in chosen))
+
+
+def _of_applications(
+    image: MetadataImage, resource: r.ConfigResource
+) -> Iterable[tuple[str, ConfigKey]]:
+    is_default = resource == r.ConfigResource(ConfigResourceType.BROKER, "")
+    is_used = is_default and image.features.application_version > 0
+    return config_defs.APPLICATION.items() if is_used else ()
 
 
 _SOURCES: Final[Mapping[int, int]] = {
@@ -243,7 +260,7 @@ def _value(
 
 def is_sensitive(resource_type: int, name: str) -> bool:
     """Whether the value of a config must be hidden, as in `_value`."""
-    definition = CONFIG_DEFINITIONS.get(resource_type, {}).get(name)
+    definition = config_definition(resource_type, name)
     return definition is None or definition.is_sensitive
 
 

@@ -130,7 +130,12 @@ def test_values_that_contradict_each_other(cluster: Cluster) -> None:
 
 
 def test_every_default_is_a_good_value() -> None:
-    for table in (config_defs.TOPIC, config_defs.BROKER, config_defs.GROUP):
+    for table in (
+        config_defs.TOPIC,
+        config_defs.BROKER,
+        config_defs.GROUP,
+        config_defs.APPLICATION,
+    ):
         for definition in table.values():
             assert definition.default is None or definition.fault(definition.default) is None
 

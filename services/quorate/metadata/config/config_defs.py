@@ -1,8 +1,9 @@
-"""The configs of Kafka 4.3: their names, types, defaults and valid values.
+"""The configs of Kafka 4.3, and those of applications: names, types, defaults and valid values.
 
 `TOPIC` is complete: any other name is rejected. `BROKER` holds the configs that can be changed
 while a broker runs, `STATIC_BROKER` those that cannot. Names in neither belong to plugins and take
 any value. A broker config that begins with `listener.name.NAME.` applies to one listener.
+`APPLICATION` has cluster-wide defaults that Kafka does not know.
 
 Source: Kafka 4.3's LogConfig, DynamicBrokerConfig, GroupConfig, ClientMetricsConfigs. Names, types,
 defaults and ranges follow its ConfigDefs.
@@ -337,6 +338,16 @@ CLIENT_METRICS: Final = _by_name(
     ConfigKey("metrics", ConfigKeyType.LIST, ""),
 )
 """Configs of client metrics subscriptions (KIP-714)."""
+
+CLEANUP_POLICY: Final = "application.cleanup.policy"
+KEEP: Final = "keep"
+COMPACT: Final = "compact"
+
+APPLICATION: Final = _by_name(
+    ConfigKey(CLEANUP_POLICY, ConfigKeyType.STRING, KEEP, choices=(COMPACT, KEEP)),
+)
+"""Cluster-wide configs of quorums with records of applications. CLEANUP_POLICY: whether snapshots
+keep all records, or only the last of each key that has a value."""
 
 CLIENT_MATCH_KEYS: Final = frozenset(
     {

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Final
 
 from quorate.metadata.image.delta import MetadataDelta
 from quorate.records.metadata import ConfigRecord, MetadataRecord
@@ -28,6 +29,9 @@ class ConfigResourceType(IntEnum):
     BROKER_LOGGER = 8
     CLIENT_METRICS = 16
     GROUP = 32
+
+
+DEFAULT_BROKER: Final[ResourceKey] = (ConfigResourceType.BROKER, "")
 
 
 @dataclass(slots=True, repr=False)

@@ -16,12 +16,17 @@ from collections.abc import Iterable, Mapping
 
 from quorate.metadata.config import config_defs
 from quorate.metadata.config.config_types import VALUE_BYTES_MAX, ConfigKey, split_list
-from quorate.metadata.describe import CONFIG_DEFINITIONS
+from quorate.metadata.describe import CONFIG_DEFINITIONS, config_definition
 from quorate.metadata.image.configs import ConfigResourceType
 from quorate.metadata.limits import fits, topic_name_fault
 from quorate.metadata.managers.broker_manager import NODE_ID_MAX
 from quorate.metadata.managers.controller_context import ControllerContext, RefusedError
-from quorate.metadata.metadata_version import CORDONED_LOG_DIRS, ELR, release_of
+from quorate.metadata.metadata_version import (
+    APPLICATION_VERSION,
+    CORDONED_LOG_DIRS,
+    ELR,
+    release_of,
+)
 from quorate.metadata.requests import (
     AlterConfigs,
     AlterConfigsResponse,
@@ -99,10 +104,26 @@ def _altered(context: ControllerContext, change: ConfigChange) -> list[MetadataR
             f"The {CORDONED} configuration value cannot be set because it requires "
             f"metadata.version >= {release_of(CORDONED_LOG_DIRS)}",
         )
+    if resource.type == ConfigResourceType.BROKER:
+        _check_application_version(context, after, changed)
     if context.elr_enabled and MIN_ISR in names and resource.type == ConfigResourceType.BROKER:
         _check_min_isr(resource, after)
     _check_existence(context, resource)
     return _records(context, resource, {name: after.get(name) for name in changed})
+
+
+def _check_application_version(
+    context: ControllerContext, after: Mapping[str, str], changed: Iterable[str]
+) -> None:
+    """Configs of applications can be set once all nodes act on them. They can always be deleted."""
+    level = context.image.features.application_version
+    for name in changed:
+        if name in config_defs.APPLICATION and name in after and level < 1:
+            raise RefusedError(
+                ErrorCode.INVALID_CONFIG,
+                f"The {name} configuration value cannot be set because it requires "
+                f"{APPLICATION_VERSION} >= 1",
+            )
 
 
 def _records(
@@ -204,7 +225,7 @@ def _value(resource: ConfigResource, op: ConfigOp, old: str | None) -> str | Non
         raise RefusedError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {op.name}")
     if op.operation == SET:
         return op.value
-    definition = CONFIG_DEFINITIONS[resource.type].get(op.name)
+    definition = config_definition(resource.type, op.name)
     has_lists = resource.type in (ConfigResourceType.TOPIC, ConfigResourceType.BROKER)
     if definition is None or not definition.is_list or not has_lists:
         verb = "APPEND" if op.operation == APPEND else "SUBTRACT"
@@ -254,7 +275,7 @@ def check_configs(
 def _definition(resource: ConfigResource, name: str) -> ConfigKey | None:
     if resource.type == ConfigResourceType.BROKER:
         name = _LISTENER_PREFIX.sub("", name)
-    return CONFIG_DEFINITIONS[resource.type].get(name)
+    return config_definition(resource.type, name)
 
 
 def _check_name(resource: ConfigResource, name: str) -> None:
@@ -269,6 +290,11 @@ def _check_name(resource: ConfigResource, name: str) -> None:
     if name in config_defs.STATIC_BROKER:
         raise RefusedError(
             ErrorCode.INVALID_CONFIG, f"Cannot update these configs dynamically: {name}"
+        )
+    if name in config_defs.APPLICATION and resource.name:
+        raise RefusedError(
+            ErrorCode.INVALID_CONFIG,
+            f"Cannot update cluster-wide configs at broker level: {name}",
         )
     is_of_one = name in config_defs.PER_BROKER or name.startswith("listener.name.")
     if is_of_one and not resource.name:

@@ -158,12 +158,15 @@ def _dump_batches(
 ) -> str | None:
     """Print one file's batches. Returns the file's fault, or None."""
     size = os.fstat(descriptor).st_size
+    is_checkpoint = path.suffix == CHECKPOINT_SUFFIX
     last_offset = -1
     expected = end = 0
     try:
         with _progress(path.name, size) as advance:
             for position, header, batch, sound in scan(descriptor, size):
                 printer.batch(position, header, sound)
+                # Compaction leaves gaps between the records of applications.
+                may_have_gaps = is_checkpoint and header.log_base_offset is not None
                 if not sound:
                     follows = _what_follows(descriptor, position, size, header.base_offset)
                     return (
@@ -173,7 +176,7 @@ def _dump_batches(
                 if options.deep:
                     try:
                         for record in iter_records(batch, header):
-                            if record.offset != last_offset + 1:
+                            if record.offset != last_offset + 1 and not may_have_gaps:
                                 pairs = faults.gaps.setdefault(str(path), [])
                                 pairs.append((last_offset, record.offset))
                             last_offset = record.offset
@@ -181,6 +184,8 @@ def _dump_batches(
                     except RecordsError as error:
                         return f"the batch at byte {position} cannot be read: {error}"
                 printer.end_batch()
+                if may_have_gaps:
+                    last_offset = header.last_offset
                 expected = header.end_offset
                 end = position + header.size_bytes
                 advance(end)

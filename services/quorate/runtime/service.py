@@ -523,7 +523,7 @@ class NodeService:
 def _gather(batches: Iterator[Batch], asked: int) -> Iterator[tuple[bytes, int]]:
     """Join a snapshot's batches into chunks of about READ_CHUNK_BYTES.
 
-    Each comes with the number of its records from the offset `asked` on.
+    Each comes with the number of its records from the offset `asked` on, or with less.
     """
     wanted: list[Bytes] = []
     size = count = 0
@@ -534,7 +534,8 @@ def _gather(batches: Iterator[Batch], asked: int) -> Iterator[tuple[bytes, int]]
         header = read_header(batch.data)
         base = header.log_base_offset
         skipped = 0 if base is None else max(0, asked - base)
-        count += header.last_offset_delta + 1 - skipped
+        # Compaction may have removed some of those before `asked`: rather too few than too many.
+        count += max(0, header.count - skipped)
         if size >= READ_CHUNK_BYTES:
             yield b"".join(wanted), count
             wanted, size, count = [], 0, 0

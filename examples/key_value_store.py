@@ -1,13 +1,10 @@
 """A replicated key-value store on `quorate.Node`, with a server for lines of text in each process.
 
-    python key_value_store.py create 1 9001 127.0.0.1:9091 127.0.0.1:9092 127.0.0.1:9093
-    python key_value_store.py serve  1 9001 127.0.0.1:9091 127.0.0.1:9092 127.0.0.1:9093
-    python key_value_store.py serve  2 9002 127.0.0.1:9091 127.0.0.1:9092 127.0.0.1:9093
-    python key_value_store.py serve  3 9003 127.0.0.1:9091 127.0.0.1:9092 127.0.0.1:9093
+    python key_value_store.py create|serve 1 9001 127.0.0.1:9091 127.0.0.1:9092 127.0.0.1:9093
 
 The arguments are the node id, the port of the server, and the addresses of the nodes 1, 2 and 3.
-Create the quorum once, with node 1; the others join it. `put colour blue` and `get colour` work at
-every node, are linearizable, and survive the loss of any one of the three.
+Create the quorum once, with node 1, then serve; nodes 2 and 3 join it. `put colour blue` and `get
+colour` work at every node, are linearizable, and survive the loss of any one of the three.
 """
 
 import asyncio
@@ -17,17 +14,23 @@ from collections.abc import Sequence
 import quorate
 
 CLUSTER = "Zk9tB2VQT2mVd1u4c0Jq3w"
+Values = dict[bytes | None, bytes | None]
 
 
 class Store(quorate.StateMachine):
     def __init__(self) -> None:
-        self.values: dict[bytes | None, bytes | None] = {}
+        self.values: Values = {}
 
     def apply(self, batch: Sequence[quorate.Record]) -> None:
         self.values.update((record.key, record.value) for record in batch)
 
+    def snapshot(self) -> list[bytes]:
+        return [chunk or b"" for item in self.values.items() for chunk in item]
+
     def restore(self, snapshot: quorate.StateSnapshot) -> None:
-        self.values = {record.key: record.value for batch in snapshot for record in batch}
+        values: Values = dict(zip(snapshot.state, snapshot.state, strict=True))
+        values.update((record.key, record.value) for batch in snapshot for record in batch)
+        self.values = values
 
 
 async def answer(node: quorate.Node, store: Store, line: bytes) -> bytes:
@@ -37,22 +40,18 @@ async def answer(node: quorate.Node, store: Store, line: bytes) -> bytes:
         case [b"get", key]:
             await node.read_index()
             return store.values.get(key) or b"(none)"
-        case [b"leader"]:
-            return b"%d" % (node.leader.id or 0)
-    return b"put KEY VALUE, get KEY or leader"
+    return b"put KEY VALUE or get KEY"
 
 
 async def serve(settings: dict[str, object], port: int) -> None:
-    store = Store()
-    async with quorate.Node(settings, store, request_timeout_ms=5_000) as node:
+    async with quorate.Node(settings, store := Store(), request_timeout_ms=5_000) as node:
 
         async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             while line := await reader.readline():
                 try:
-                    reply = await answer(node, store, line)
+                    writer.write(await answer(node, store, line) + b"\n")
                 except (quorate.ClientError, quorate.NodeError) as error:
-                    reply = b"error: " + str(error).encode()
-                writer.write(reply + b"\n")
+                    writer.write(b"error: %s\n" % str(error).encode())
             writer.close()
 
         # Not `async with`: since Python 3.12 its end waits until all clients have disconnected.
@@ -71,7 +70,8 @@ def main(action: str, node_id: str, port: str, *addresses: str) -> None:
         "controller.quorum.auto.join.enable": True,
     }
     if action == "create":
-        quorate.format_storage(settings, CLUSTER, standalone=True)
+        level = {"application.version": 1}  # for snapshots of Store
+        quorate.format_storage(settings, CLUSTER, standalone=True, features=level)
     else:
         asyncio.run(serve(settings, int(port)))
 

@@ -11,7 +11,15 @@ import concurrent.futures
 import inspect
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from types import TracebackType
@@ -107,7 +115,7 @@ class _InThread(StateMachine):
 
     def __init__(self, machine: StateMachine) -> None:
         check_machine(machine)
-        for name in ("apply", "leadership_acquired", "leadership_lost"):
+        for name in ("apply", "snapshot", "leadership_acquired", "leadership_lost"):
             if inspect.iscoroutinefunction(getattr(machine, name)):
                 raise MisuseError(f"{name} is a coroutine function: use it with quorate.Node")
         self._machine = machine
@@ -132,6 +140,13 @@ class _InThread(StateMachine):
 
     def restore(self, snapshot: StateSnapshot) -> None:
         self._executor.submit(self._noted, self._machine.restore, snapshot).result()
+
+    async def snapshot(self) -> Iterable[bytes] | None:
+        taken: list[Any] = []
+        await self._call(lambda machine: taken.append(machine.snapshot()), self._machine)
+        check_result(*taken)
+        chunks: Iterable[bytes] | None = taken[0]
+        return chunks
 
     async def leadership_acquired(self, epoch: int) -> None:
         await self._call(self._machine.leadership_acquired, epoch)

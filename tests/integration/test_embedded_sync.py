@@ -16,7 +16,7 @@ import quorate
 import quorate.sync
 
 from tests.integration.embedded_support import CLUSTER, KeyValues, Settings, settings
-from tests.processes import HOST, environment, free_ports
+from tests.processes import HOST, environment, free_ports, until
 
 
 class Blocking(KeyValues):
@@ -71,6 +71,51 @@ def test_a_state_machine_may_block_and_append(alone: Settings) -> None:
     assert [kind for kind, _, _ in machine.leaderships] == ["acquired", "lost"]
     with pytest.raises(quorate.MisuseError, match="the node is closed"):
         node.append([(b"a", b"late")])
+
+
+def test_a_state_is_taken_in_the_thread_of_the_machine(tmp_path: Path) -> None:
+    class Taken(KeyValues):
+        def __init__(self) -> None:
+            super().__init__()
+            self.threads: set[int] = set()
+            self.chunks: list[bytes] = []
+
+        def apply(self, batch: Sequence[quorate.Record]) -> None:
+            super().apply(batch)
+            self.threads.add(threading.get_ident())
+
+        def snapshot(self) -> list[bytes]:
+            self.threads.add(threading.get_ident())
+            return [chunk or b"" for item in self.values.items() for chunk in item]
+
+        def restore(self, snapshot: quorate.StateSnapshot) -> None:
+            self.chunks = list(snapshot.state)
+            super().restore(snapshot)
+
+    (port,) = free_ports(1)
+    own = settings(
+        tmp_path,
+        1,
+        [port],
+        **{
+            "metadata.log.max.record.bytes.between.snapshots": 1,
+            "metadata.max.retention.bytes": 1,
+        },
+    )
+    quorate.format_storage(own, CLUSTER, standalone=True, features={"application.version": 1})
+    machine = Taken()
+    with quorate.sync.Node(own, machine) as node:
+        offset = node.append([(b"a", b"1")]).base_offset
+        node.applied(offset)
+        until(
+            "a snapshot with the state",
+            lambda: any(int(path.name[:20]) > offset for path in tmp_path.glob("*/*/*.checkpoint")),
+        )
+    assert len(machine.threads) == 1
+    machine = Taken()
+    with quorate.sync.Node(own, machine) as node:
+        node.read_index()
+    assert machine.chunks == [b"a", b"1"]
 
 
 def test_threads_share_a_node_and_a_client(alone: Settings) -> None:

@@ -213,6 +213,7 @@ class Controller:
             meta.cluster_id,
             driver,
             loader,
+            node.snapshotter,
             metadata,
             self._tls,
             self._shutdown.fail,
@@ -233,7 +234,6 @@ class Controller:
         _notify(node, metadata, watchers)
         await self._listen(service)
         LOGGER.info("directory %s, cluster %s", meta.directory_id, meta.cluster_id)
-        registration = Registration(shared)
         checker = ConsistencyChecker(driver, node.transport, config.consistency_check_interval_ms)
         components = (
             *node.components(),
@@ -243,7 +243,7 @@ class Controller:
             self._server.component(),
             Component("watchers", lambda: watchers.start(self._shutdown.fail), watchers.stop),
             Component("leadership", stop=lambda: driver.hand_over(SHUTDOWN_TIMEOUT_S)),
-            Component.of("registration", registration),
+            Component.of("registration", Registration(shared)),
             Component.of("consistency check", checker),
             self._server.health(lambda: node.is_attached, self._shutdown),
         )

@@ -11,6 +11,8 @@ Rules:
 4. An exception stops the node: skipping a record would make the replicas diverge. While the node
    stops anyway, its calls fail: an exception of theirs that a method lets pass ends the state
    machine and is no failure. It then gets no records any more, only the end of its leadership.
+5. The state for a snapshot is taken between two batches, so it belongs to the offset of the next
+   one. It is read in a worker thread, while batches are applied.
 
 Source: Kafka's KafkaRaftClient.ListenerContext.
 """
@@ -18,9 +20,10 @@ Source: Kafka's KafkaRaftClient.ListenerContext.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import TypeVar
 
@@ -29,6 +32,8 @@ from quorate.embedded.state_machine import (
     StateMachine,
     StateMachineError,
     StateSnapshot,
+    check_chunk,
+    check_chunks,
     check_result,
 )
 from quorate.log.errors import LogError, SnapshotNotFoundError
@@ -39,6 +44,7 @@ from quorate.raft.errors import MisuseError
 from quorate.records.batch import BatchHeader, Record, iter_batches, iter_records
 from quorate.records.errors import RecordsError
 from quorate.rpc.errors import ClientError
+from quorate.runtime.application_snapshots import MachineState
 from quorate.runtime.tasks import supervise
 from quorate.telemetry.samples import Sample
 
@@ -76,8 +82,10 @@ class StateMachineRunner:
         self._failure: NodeError | None = None
         self._wake = asyncio.Event()
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._wanted_state: asyncio.Future[MachineState | None] | None = None
         self._task: asyncio.Task[None] | None = None
         components.driver.add_listener(self)
+        components.snapshotter.machine_state = self._take_state
 
     @property
     def offset(self) -> int:
@@ -102,6 +110,12 @@ class StateMachineRunner:
         except asyncio.CancelledError:
             self._waiting = [each for each in self._waiting if each[1] is not future]
             raise
+
+    async def _take_state(self) -> MachineState | None:
+        """The state of the state machine, for a snapshot. It never comes after the node stops."""
+        self._wanted_state = asyncio.get_running_loop().create_future()
+        self._wake.set()
+        return await self._wanted_state
 
     # --- the extension and the listener -----------------------------------------------------------
 
@@ -174,6 +188,7 @@ class StateMachineRunner:
         began = time.monotonic()
         while True:
             await self._pass_leadership()
+            await self._pass_state()
             if self._is_stopping or self._offset >= self._committed:
                 return
             if self._offset < self._log.start_offset:
@@ -185,6 +200,7 @@ class StateMachineRunner:
                 for header, batch in iter_batches(chunk):
                     await self._apply(header, batch)
                     await self._pass_leadership()
+                    await self._pass_state()
                     if self._is_stopping:
                         return
                     if time.monotonic() - began > LOOP_SLICE_S:
@@ -215,8 +231,12 @@ class StateMachineRunner:
 
         method: Callable[[StateSnapshot], object] = self._machine.restore
 
+        def restored(snapshot: StateSnapshot) -> None:
+            check_result(method(snapshot))
+            snapshot.check_read()
+
         def restore(snapshot: StateSnapshot) -> Awaitable[None]:
-            return asyncio.to_thread(lambda: check_result(method(snapshot)))
+            return asyncio.to_thread(restored, snapshot)
 
         await self._call(f"it restored snapshot {found}", restore, snapshot)
         LOGGER.info("the state machine restored snapshot %s", found)
@@ -237,6 +257,39 @@ class StateMachineRunner:
             else:
                 return
 
+    async def _pass_state(self) -> None:
+        """Apply rule 5, if a snapshot is about to be written."""
+        wanted, self._wanted_state = self._wanted_state, None
+        if wanted is None or wanted.done() or self._is_stopping:
+            return
+        doing = f"it took the state for a snapshot at offset {self._offset}"
+        try:
+            taken = self._machine.snapshot()
+            chunks = await taken if inspect.isawaitable(taken) else taken
+            if chunks is not None:
+                check_chunks(chunks)
+        except Exception as error:
+            raise self._raised(doing, error) from error
+        if wanted.done():
+            return
+        state = None
+        if chunks is not None:
+            loop = asyncio.get_running_loop()
+            state = MachineState(self._offset, self._read(doing, chunks, loop))
+        wanted.set_result(state)
+
+    def _read(
+        self, doing: str, chunks: Iterable[bytes], loop: asyncio.AbstractEventLoop
+    ) -> Iterator[bytes]:
+        """The chunks of a state, in a worker thread. StateMachineError, which stops the node."""
+        try:
+            for chunk in chunks:
+                yield check_chunk(chunk)
+        except Exception as error:
+            failure = _failure(doing, error)
+            loop.call_soon_threadsafe(self._failed, failure)
+            raise failure from error
+
     async def _call(
         self, doing: str, method: Callable[[T], Awaitable[None] | None], argument: T
     ) -> None:
@@ -251,11 +304,14 @@ class StateMachineRunner:
         except (LogError, RecordsError):
             raise  # of the snapshot that it reads
         except Exception as error:
-            text = " ".join(f"{type(error).__name__}: {error}".split())
-            if self._is_leaving and isinstance(error, ClientError | NodeError):
-                LOGGER.info("the state machine was interrupted while %s: %s", doing, text)
-                raise _InterruptedError from error
-            raise StateMachineError(f"the state machine failed while {doing}: {text}") from error
+            raise self._raised(doing, error) from error
+
+    def _raised(self, doing: str, error: Exception) -> Exception:
+        """What an exception of the state machine leads to (rule 4)."""
+        if self._is_leaving and isinstance(error, ClientError | NodeError):
+            LOGGER.info("the state machine was interrupted while %s: %s", doing, _shown(error))
+            return _InterruptedError()
+        return _failure(doing, error)
 
     def _advance(self, offset: int) -> None:
         self._offset = offset
@@ -274,6 +330,14 @@ class StateMachineRunner:
         for _, future in waiting:
             if not future.done():
                 future.set_exception(self._failure)
+
+
+def _failure(doing: str, error: Exception) -> StateMachineError:
+    return StateMachineError(f"the state machine failed while {doing}: {_shown(error)}")
+
+
+def _shown(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def _of_applications(header: BatchHeader, batch: memoryview) -> tuple[Record, ...]:

@@ -82,6 +82,7 @@ def format_storage(
     *,
     standalone: bool = False,
     initial_controllers: str | None = None,
+    features: Mapping[str, int] | None = None,
 ) -> Formatted:
     """Format the directories of a node once, before its first start, like `storage format`.
 
@@ -115,4 +116,4 @@ def format_storage(
             raise FormatError(f"initial_controllers: {error}") from error
     elif len(read.static_voters):
         mode = None
-    return format_directory(read, cluster_id, mode, voters)
+    return format_directory(read, cluster_id, mode, voters, features=features)

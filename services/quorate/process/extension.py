@@ -18,6 +18,7 @@ from quorate.runtime.authorizer import NodeAuthorizer
 from quorate.runtime.driver import RaftDriver
 from quorate.runtime.metadata_loader import MetadataLoader
 from quorate.runtime.metadata_service import MetadataService
+from quorate.runtime.snapshots import Snapshotter
 from quorate.telemetry.samples import Sample
 
 ConfigT = TypeVar("ConfigT", bound=NodeConfig)
@@ -31,6 +32,7 @@ class NodeComponents(Generic[ConfigT]):
     cluster_id: str
     driver: RaftDriver
     loader: MetadataLoader
+    snapshotter: Snapshotter
     metadata: MetadataService
     tls: TlsConfig | None
     """For the listeners, and for connections to other controllers."""

@@ -105,7 +105,7 @@ class MetadataReplica:
             on_leadership=self._leadership_changed,
             traces=traces,
         )
-        self._snapshotter = Snapshotter(self.driver, policy or SnapshotPolicy(), self.loader)
+        self.snapshotter = Snapshotter(self.driver, policy or SnapshotPolicy(), self.loader)
         self._context = context
 
     def components(self) -> tuple[Component, ...]:
@@ -113,7 +113,7 @@ class MetadataReplica:
         return (
             Component("driver", self._start, self.driver.close),
             Component("loader", self.loader.start, self.loader.stop),
-            Component("snapshotter", self._snapshotter.start, self._snapshotter.stop),
+            Component("snapshotter", self.snapshotter.start, self.snapshotter.stop),
         )
 
     def voter_ids(self) -> list[int]:

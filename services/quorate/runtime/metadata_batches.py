@@ -22,9 +22,17 @@ from quorate.records.batch import (
     has_keys,
     iter_records,
     keep_base_offset,
+    read_header,
 )
 from quorate.records.errors import RecordsError
-from quorate.records.metadata import decode, encode
+from quorate.records.metadata import (
+    ApplicationTag,
+    NoOpRecord,
+    application_field,
+    decode,
+    encode,
+    peek,
+)
 from quorate.records.metadata.in_batches import plain_records
 from quorate.records.primitives import Buffer
 
@@ -95,6 +103,21 @@ def load_batch(image: MetadataImage, header: BatchHeader, batch: memoryview) -> 
     if records:
         image.load_batch(records, first, header.epoch, header.max_timestamp)
     return records
+
+
+def field_of(batch: Buffer) -> tuple[ApplicationTag, bytes] | None:
+    """What a batch of a snapshot says of applications, and its tag; None for any other batch.
+
+    Such batches have one record each. `batch` is whole, and its checksum was verified. Raises
+    RecordsError.
+    """
+    header = read_header(batch)
+    if header.is_control or header.count != 1:
+        return None
+    (record,) = iter_records(memoryview(batch), header)
+    if record.key is not None or peek(record.value or b"") != (NoOpRecord.API_KEY, 0):
+        return None
+    return application_field(decode(record.value or b""))
 
 
 def place(image: MetadataImage, snapshot: OffsetAndEpoch) -> None:

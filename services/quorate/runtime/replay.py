@@ -17,6 +17,7 @@ from quorate.applications import (
     ProducerSessions,
     StateLoader,
     changes_of,
+    has_chunk,
 )
 from quorate.log.errors import SnapshotNotFoundError
 from quorate.log.metadata_log import MetadataLog
@@ -26,7 +27,13 @@ from quorate.metadata.metadata_version import APPLICATION_VERSION
 from quorate.raft.types import OffsetAndEpoch
 from quorate.records.batch import BatchHeader, has_keys, iter_batches, read_header
 from quorate.records.metadata import EndTransactionRecord, encode
-from quorate.runtime.metadata_batches import apply_batch, holds_metadata, load_batch, place
+from quorate.runtime.metadata_batches import (
+    apply_batch,
+    field_of,
+    holds_metadata,
+    load_batch,
+    place,
+)
 
 READ_BYTES_MAX = 1024 * 1024
 """Bytes of the log to read at a time."""
@@ -147,6 +154,8 @@ def _state_of_snapshot(log: MetadataLog, snapshot: OffsetAndEpoch | None) -> App
             header = read_header(batch.data)
             if not holds_metadata(batch.data, header):
                 loader.add_batch(batch.data, header)
+            elif (found := field_of(batch.data)) is not None:
+                loader.add_field(*found)
     return loader.finish()
 
 
@@ -177,7 +186,7 @@ def load_snapshot(log: MetadataLog, snapshot: OffsetAndEpoch) -> LoadedSnapshot:
         records = load_batch(image, header, view)
         count += len(records)
         is_application = has_keys(view, header)
-        has_applications = has_applications or is_application
+        has_applications = has_applications or is_application or has_chunk(records)
         # The finalized levels are the first records of a snapshot.
         if applications is None and image.features.application_version:
             applications = StateLoader()

@@ -1,11 +1,13 @@
 """Writes snapshots of committed records, and deletes the files that they make superfluous.
 
 A snapshot contains two states. The cluster's metadata is written as the records of its image
-(`metadata.image`), however many records led to it. Application records are never compacted: all of
-them, from the previous snapshot and the log after it, are copied batch by batch as bytes, each with
-its base offset in the log (`records.batch.keep_base_offset`). A batch of a previous snapshot that
-was written without that offset stays without it. Control records belong to the quorum itself: the
-header contains kraft.version and the voters as of the snapshot's offset (KIP-853 "Snapshots").
+(`metadata.image`), however many records led to it. What belongs to applications follows
+(`application_snapshots`): their records, from the previous snapshot and the log after it, copied
+batch by batch as bytes, each with its base offset in the log (`records.batch.keep_base_offset`); a
+batch of a previous snapshot that was written without that offset stays without it. From
+application.version 1 on, records may be compacted, or replaced by the state of a state machine.
+Control records belong to the quorum itself: the header contains kraft.version and the voters as of
+the snapshot's offset (KIP-853 "Snapshots").
 
 A snapshot is due after `interval_bytes` of new log (Kafka:
 metadata.log.max.record.bytes.between.snapshots), but not before the log has grown by the size of
@@ -21,22 +23,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from itertools import chain
 
-from quorate.applications import state_records
 from quorate.log.errors import LogError
 from quorate.log.metadata_log import MetadataLog
+from quorate.metadata.config.config_defs import CLEANUP_POLICY, COMPACT
+from quorate.metadata.image.configs import DEFAULT_BROKER
 from quorate.raft.types import OffsetAndEpoch
-from quorate.records.batch import iter_batches, read_header
+from quorate.records.batch import read_header
 from quorate.records.errors import RecordsError
-from quorate.runtime.driver import Bytes, RaftDriver
-from quorate.runtime.metadata_batches import (
-    application_batches,
-    holds_metadata,
-    snapshot_batches,
-)
+from quorate.runtime.application_snapshots import ApplicationPart, MachineState
+from quorate.runtime.driver import RaftDriver
+from quorate.runtime.metadata_batches import snapshot_batches
 from quorate.runtime.metadata_loader import MetadataLoader
 from quorate.runtime.tasks import supervise
 
@@ -45,8 +45,8 @@ LOGGER = logging.getLogger(__name__)
 RETRY_MS_MAX = 60_000
 """The longest pause after a failed attempt, milliseconds."""
 
-READ_BYTES_MAX = 4 * 1024 * 1024
-"""Bytes of the log to read at a time while a snapshot is written."""
+MachineStateSource = Callable[[], Awaitable[MachineState | None]]
+"""Takes the state of the state machine, None if it writes no snapshots."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +59,13 @@ class SnapshotPolicy:
 
 
 class Snapshotter:
-    """One task that watches the committed log, and writes snapshots in a worker thread."""
+    """One task that watches the committed log, and writes snapshots in a worker thread.
+
+    machine_state: set before the start, if this node has a state machine.
+    """
 
     def __init__(self, driver: RaftDriver, policy: SnapshotPolicy, loader: MetadataLoader) -> None:
+        self.machine_state: MachineStateSource | None = None
         self._driver = driver
         self._loader = loader
         self._log = driver.log
@@ -127,11 +131,16 @@ class Snapshotter:
         """
         node = self._driver.node
         await self._loader.reached(node.high_watermark)
+        if self._loader.image.in_transaction:
+            return None
+        machine = await self._state_of_machine()
         if node.core.installing is not None:
             return None
-        # No await from here to the copy: image and offset belong together.
+        # No await from here to the copies: they and the offset belong together.
         offset = self._loader.offset
         if offset > self._log.durable_end or self._loader.image.in_transaction:
+            return None
+        if machine is not None and machine.offset < self._log.start_offset:
             return None
         snapshot = OffsetAndEpoch(offset, node.epoch_before(offset))
         kraft_version, voters = node.membership_at(offset)
@@ -140,8 +149,16 @@ class Snapshotter:
             return None
         image = self._loader.image.copy()
         state = self._loader.applications
-        applications = () if state is None else state_records(state.copy())
         timestamp = _timestamp_before(self._log, offset)
+        part = ApplicationPart(
+            self._log,
+            previous,
+            offset,
+            timestamp,
+            None if state is None else state.copy(),
+            None if state is None else machine,
+            is_compact=image.configs.of(*DEFAULT_BROKER).get(CLEANUP_POLICY) == COMPACT,
+        )
         try:
             await asyncio.to_thread(
                 self._log.write_snapshot,
@@ -149,11 +166,7 @@ class Snapshotter:
                 kraft_version,
                 voters,
                 timestamp,
-                chain(
-                    snapshot_batches(image.records(), timestamp),
-                    snapshot_batches(applications, timestamp),
-                    _application_batches(self._log, previous, offset),
-                ),
+                chain(snapshot_batches(image.records(), timestamp), part.batches()),
             )
         except Exception:
             # If the log was replaced while it was read, any error is possible.
@@ -167,6 +180,15 @@ class Snapshotter:
         self._driver.snapshot_created(snapshot)
         self._clean()
         return snapshot
+
+    async def _state_of_machine(self) -> MachineState | None:
+        """The state of the state machine, once the loader has got as far; None at level 0."""
+        if self.machine_state is None or self._loader.applications is None:
+            return None
+        state = await self.machine_state()
+        if state is not None:
+            await self._loader.reached(state.offset)
+        return state
 
     def _is_overtaken(self, snapshot: OffsetAndEpoch) -> bool:
         """Whether a received snapshot is replacing the log, or has done so since the start."""
@@ -190,27 +212,6 @@ class Snapshotter:
                     "the log starts at offset %d now, previously at %d", start.offset, before
                 )
                 self._driver.log_start_advanced(start)
-
-
-def _application_batches(
-    log: MetadataLog, previous: OffsetAndEpoch | None, end_offset: int
-) -> Iterator[Bytes]:
-    """The application batches in order: of the previous snapshot, then of the log after it."""
-    if previous is not None:
-        for batch in log.iter_snapshot_batches(previous):
-            assert isinstance(batch.data, bytes | memoryview), type(batch.data)
-            if not holds_metadata(batch.data, read_header(batch.data)):
-                yield batch.data
-    position = previous.offset if previous is not None else 0
-    while position < end_offset:
-        chunks = log.read_durable(position, READ_BYTES_MAX, end_offset)
-        if not chunks:
-            raise LogError(f"the log no longer contains offset {position}")
-        for chunk in chunks:
-            for header, view in iter_batches(chunk):
-                position = header.end_offset
-                if not header.is_control:
-                    yield from application_batches(view, header)
 
 
 def _timestamp_before(log: MetadataLog, offset: int) -> int:

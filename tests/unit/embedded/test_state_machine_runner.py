@@ -31,6 +31,7 @@ class Components:
 
     def __init__(self, replica: Replica) -> None:
         self.driver = replica.driver
+        self.snapshotter = replica.snapshotter
         self.on_fatal = replica.failures.append
 
 

@@ -196,6 +196,8 @@ class MetadataImage:
         replay(self, record, delta)
 
     def _keep(self, record: UnknownRecord) -> None:
+        if record == rec.STATE_AT_LEVEL_0:
+            return
         if record.api_key in RECORD_TYPES:
             raise ValueError(f"version {record.version} is unknown")
         self.unknown.append(record)

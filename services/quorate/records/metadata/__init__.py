@@ -6,6 +6,7 @@ registry and the frame; `as_json` prints as Kafka's tools do, and `from_json` re
 """
 
 from quorate.records.metadata.applications import (
+    STATE_AT_LEVEL_0,
     ApplicationSummary,
     ApplicationTag,
     OpenedSession,
@@ -74,6 +75,7 @@ __all__ = [
     "KAFKA_NODES",
     "KAFKA_NODES_TAG",
     "RECORD_TYPES",
+    "STATE_AT_LEVEL_0",
     "AbortTransactionRecord",
     "AccessControlEntryRecord",
     "ApplicationSummary",

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from quorate.records.metadata.cluster import NoOpRecord
+from quorate.records.metadata.registry import UnknownRecord
 from quorate.records.primitives import Buffer, Reader, Writer
 
 
@@ -30,6 +31,10 @@ class ApplicationTag(IntEnum):
     STATE_CHUNK = 10_004
     SESSIONS_CHUNK = 10_005
 
+
+STATE_AT_LEVEL_0 = UnknownRecord(NoOpRecord.API_KEY, 1, b"\0")
+"""A record of a version that does not exist. Snapshots at application.version 0 have it if they
+have a state, so that earlier releases, which would skip the state, reject the snapshot."""
 
 _TAGS = frozenset(int(tag) for tag in ApplicationTag)
 

@@ -411,7 +411,9 @@ class QuorumClient(LeaderClient):
         These have the offsets that `append` returned, so at every node a read from
         `record.offset + 1` continues after a record. Snapshots of earlier versions kept no offsets:
         their records, and copies of them in later snapshots, have `offset` None, and are returned
-        again unless records with offsets follow them at or before `from_offset`.
+        again unless records with offsets follow them at or before `from_offset`. With compaction, a
+        snapshot has only the last record of each key. A state that a state machine wrote replaces
+        the records before it: it is among the records without a key, as it was written.
         """
         request = ReadRequest(
             from_offset,

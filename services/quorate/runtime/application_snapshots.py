@@ -48,6 +48,8 @@ from quorate.runtime.metadata_batches import application_batches, build_metadata
 
 READ_BYTES_MAX = 4 * 1024 * 1024
 """Bytes of the log to read at a time while a snapshot is written."""
+STATE_TAGS = (ApplicationTag.INDEX_CHUNK, ApplicationTag.STATE_CHUNK)
+"""The records of a snapshot that replace records of applications."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,7 @@ class ApplicationPart:
             tag, _ = field_of(batch) or (None, b"")
             if tag is ApplicationTag.APPLICATION_STATE:
                 summary = batch
-            elif tag is not None:
+            elif tag in STATE_TAGS:
                 if not has_state and self.applications is None:
                     yield from (
                         build_metadata_batch([STATE_AT_LEVEL_0], self.timestamp_ms),

@@ -10,8 +10,9 @@ import pytest
 from quorate.applications import ProducerSessions
 from quorate.raft.errors import ErrorCode
 from quorate.records import metadata as rec
-from quorate.records.batch import BatchProducer
+from quorate.records.batch import BatchProducer, iter_records, read_header
 from quorate.rpc.wire.values import AppendOutcome, LogOffsets, OpenProducerRequest
+from quorate.runtime.metadata_batches import field_of
 
 from tests.unit.runtime.replicas import alone, until
 from tests.unit.runtime.test_runtime_conditions import (
@@ -206,6 +207,40 @@ async def test_sessions_outlive_restarts(tmp_path: Path, has_snapshot: bool) -> 
         await session.committed(voter, b"d")
         assert values_of(voter)[-2:] == [b"c", b"d"]
         await voter.metadata.close()
+
+
+def tags_of(voter: Voter) -> list[rec.ApplicationTag | None]:
+    """What the batches of the latest snapshot say of applications."""
+    log = voter.replica.log
+    latest = log.latest_snapshot()
+    assert latest is not None
+    batches = [bytes(batch.data) for batch in log.iter_snapshot_batches(latest)]
+    found = [field_of(batch) for batch in batches]
+    return [None if field is None else field[0] for field in found]
+
+
+async def test_sessions_are_no_state_that_replaces_records(tmp_path: Path) -> None:
+    """A snapshot has those of its own offset, none of its previous one, and at level 0 none."""
+    async with one(tmp_path) as voter:
+        session = await opened(voter)
+        for value in (b"a", b"b"):
+            await session.committed(voter, value)
+            assert await voter.replica.snapshotter.write() is not None
+            tags = [tag for tag in tags_of(voter) if tag is not None]
+            assert tags == [
+                rec.ApplicationTag.APPLICATION_STATE,
+                rec.ApplicationTag.SESSIONS_CHUNK,
+            ]
+        await voter.finalize(*OFF)
+        assert await voter.replica.snapshotter.write() is not None
+        assert set(tags_of(voter)) == {None}
+        latest = voter.replica.log.latest_snapshot()
+        assert latest is not None
+        for batch in voter.replica.log.iter_snapshot_batches(latest):
+            values = [
+                each.value for each in iter_records(memoryview(batch.data), read_header(batch.data))
+            ]
+            assert rec.encode(rec.STATE_AT_LEVEL_0, 1) not in values
 
 
 async def test_a_leader_that_dies_before_it_answers(tmp_path: Path) -> None:

@@ -60,10 +60,12 @@ ROWS = (
     ),
     Row(
         "Retries that take effect once",
-        "The client retries only what was certainly not appended",
+        "The client repeats an append within its producer session until it is answered, and the "
+        "log has it once (application.version 1, as here); without, it repeats only what was "
+        "certainly not appended",
         "None: a command has no identity, so a repeated one is applied twice",
-        "Quorate: `Client.append` (services/quorate/rpc/client). PySyncObj: the arguments of "
-        "`_applyCommand` (syncobj.py:492)",
+        "Measured: the values in the log; and tests/kill/test_exactly_once.py. PySyncObj: the "
+        "arguments of `_applyCommand` (syncobj.py:492)",
     ),
     Row(
         "Outcome of a write under faults",

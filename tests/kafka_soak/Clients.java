@@ -103,6 +103,7 @@ public class Clients {
             try {
                 work.run();
             } catch (Throwable error) {
+                error.printStackTrace();
                 wrong.add(name + " ended with " + error);
             }
         }, name);

@@ -107,6 +107,7 @@ def until_same(node: Node, values: Values) -> int:
     return found[-1][1]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_snapshots_have_the_last_value_of_each_key(quorum: Quorum) -> None:
     rng = random.Random(22)

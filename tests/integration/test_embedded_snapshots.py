@@ -176,6 +176,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_a_node_that_is_killed_while_it_writes_a_snapshot_keeps_its_state(tmp_path: Path) -> None:
     path = tmp_path / "node.properties"

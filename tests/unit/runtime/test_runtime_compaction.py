@@ -297,7 +297,7 @@ THIRD = Append(((b"b", None), (b"c", None), (b"a", b"5")))
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
 )
 @given(st.lists(STEPS, max_size=16))
 @example([LEVEL, COMPACT, FIRST, SECOND, Snapshot(), Restart(), FIRST, Snapshot(), Restart()])

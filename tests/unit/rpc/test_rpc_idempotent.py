@@ -276,6 +276,30 @@ async def test_a_batch_in_doubt_has_an_unknown_outcome_once_its_session_ends(pai
     assert node.asked_sessions == 2
 
 
+@pytest.mark.parametrize(
+    "error", [ErrorCode.THROTTLING_QUOTA_EXCEEDED, ErrorCode.NOT_LEADER_OR_FOLLOWER]
+)
+async def test_batches_after_one_that_is_not_in_the_log_move_to_the_next_session(
+    pair: Pair, error: ErrorCode
+) -> None:
+    """The session ends while the first batch is certainly not in the log and the second in doubt,
+    which the first one decides.
+    """
+    node = replica(pair)
+
+    def expire(_: Replica) -> AppendOutcome:
+        node.log.sessions.advance(1 << 50)
+        return AppendOutcome(ErrorCode.UNKNOWN_SERVER_ERROR, node.leader)
+
+    async with QuorumClient(pair.addresses) as client:
+        await append(client, b"a")
+        node.before = [answers(error), expire]
+        await asyncio.gather(*(append(client, each, timeout_ms=5_000) for each in (b"b", b"c")))
+        await append(client, b"d", timeout_ms=5_000)
+    assert node.log.values == [b"a", b"b", b"c", b"d"]
+    assert node.asked_sessions == 2
+
+
 async def test_the_way_back_to_level_0(pair: Pair) -> None:
     node = replica(pair)
     async with QuorumClient(pair.addresses) as client:

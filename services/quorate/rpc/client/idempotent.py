@@ -393,12 +393,7 @@ class SessionAppender:
         connection = await self._appender.connection(address, left_ms)
         self._error = None
         exchange = _Exchange(
-            connection,
-            self._session,
-            self._window,
-            self._waiting,
-            self._changed,
-            limit=self._limit,
+            connection, self._session, self._window, self._waiting, self._changed, limit=self._limit
         )
         self._is_serving = True
         try:
@@ -561,10 +556,12 @@ class _Exchange:
         self._error = error
 
     def _end_session(self, batch: _Batch, outcome: AppendOutcome) -> None:
-        """Apply rule 4."""
+        """Apply rule 4; if the batch is certainly not in the log, rule 3 to those after it."""
         self._is_interrupted = True
         self._session.is_ending = True
-        if not batch.is_absent:
+        if batch.is_absent:
+            self._bar_from(batch)
+        else:
             self._window.remove(batch)
             why = f"{outcome.error.name} {outcome.message}".rstrip()
             batch.fail_in_doubt(f"the producer session ended ({why})")
@@ -574,12 +571,15 @@ class _Exchange:
         if batch.is_absent:
             self._is_interrupted = True
             batch.fail(error)
-            position = self._window.index(batch)
-            for later in list(self._window)[position:]:
-                later.is_barred = True
+            self._bar_from(batch)
         else:
             self._window.remove(batch)
             batch.fail_in_doubt(error)
+
+    def _bar_from(self, batch: _Batch) -> None:
+        """Note that a batch and all later ones are certainly not in the log."""
+        for later in list(self._window)[self._window.index(batch) :]:
+            later.is_barred = True
 
     def _release(self) -> None:
         """Take the batches out of the window that are certainly not in the log, as are all later

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from quorate.applications.key_index import NO_OFFSET, UNKNOWN_OFFSET, digest_of
@@ -13,6 +14,7 @@ from quorate.records.batch import (
     iter_keys,
     iter_records,
 )
+from quorate.records.errors import RecordsError
 from quorate.records.metadata import (
     ApplicationTag,
     OpenedSession,
@@ -85,7 +87,10 @@ def _opened(
     for record in iter_records(memoryview(batch), header):
         if record.value is not None and record.value.startswith(_SESSION):
             found = application_field(decode(record.value))
-            if found is not None and found[0] is ApplicationTag.PRODUCER_SESSION:
-                offset = record.offset - header.base_offset + base_offset
-                opened.append((offset, OpenedSession.from_bytes(found[1])))
+            if found is None or found[0] is not ApplicationTag.PRODUCER_SESSION:
+                continue
+            # Earlier releases let clients append such a record with any content: it opens none.
+            with suppress(RecordsError):
+                session = OpenedSession.from_bytes(found[1])
+                opened.append((record.offset - header.base_offset + base_offset, session))
     return opened

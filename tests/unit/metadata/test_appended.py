@@ -58,6 +58,10 @@ LEVEL = rec.FeatureLevelRecord("metadata.version", 21)
 FINISHED = rec.ZkMigrationStateRecord(rec.ZkMigrationState.POST_MIGRATION)
 
 
+def session(content: bytes) -> AnyRecord:
+    return rec.application_record(rec.ApplicationTag.PRODUCER_SESSION, content)
+
+
 def migrating(state: rec.ZkMigrationState) -> AnyRecord:
     return rec.ZkMigrationStateRecord(state)
 
@@ -125,6 +129,8 @@ def test_what_a_request_could_make_is_taken(record: AnyRecord, before: tuple[Any
         (replace(scram(), name=""), "Username must not be empty"),
         (replace(scram(), name=TOO_LONG), "Username is longer than a record can hold"),
         (rec.KAFKA_NODES, "only the controller"),
+        (session(b"\0" * 9), "only the controller opens producer sessions"),
+        (session(b"not a session"), "only the controller opens producer sessions"),
         (rec.BeginTransactionRecord("mine"), "clients cannot append records of this type"),
         # Kafka's nodes fail to load a change whose directories do not match its replicas.
         (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
 from quorate.applications import NO_OFFSET, ApplicationState, digest_of
 from quorate.metadata import requests as r
 from quorate.metadata.metadata_version import APPLICATION_VERSION, LATEST_LEVEL, METADATA_VERSION
@@ -89,6 +90,21 @@ async def test_one_read_may_contain_all_of_it(tmp_path: Path) -> None:
     assert state is not None
     assert [offset_of(state, key) for key in (b"a", b"b", b"c")] == [1, 4, last]
     assert (state.last_offset, state.time_ms) == (last + 1, 3_000)
+
+
+@pytest.mark.parametrize("is_before_level", [True, False])
+async def test_a_session_of_any_content_opens_none(tmp_path: Path, is_before_level: bool) -> None:
+    """A client could append such a record while an earlier release led."""
+    log = Log(tmp_path)
+    log.metadata(METADATA_LEVEL)
+    forged = rec.application_record(rec.ApplicationTag.PRODUCER_SESSION, b"not a session")
+    log.metadata(*((forged, ON) if is_before_level else (ON, forged)))
+    offset = write(log, [(b"a", b"1")])
+    log.metadata(forged)
+    state = await state_at_end(log)
+    assert offset_of(state, b"a") == offset
+    assert state is not None
+    assert len(state.sessions) == 0
 
 
 async def test_level_0_ends_the_state(tmp_path: Path) -> None:

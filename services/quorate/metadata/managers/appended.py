@@ -158,11 +158,11 @@ class Appended:
         return None
 
     def _no_op(self, record: rec.NoOpRecord, _image: MetadataImage) -> str | None:
-        return (
-            "only the controller says that Kafka's nodes use the quorum"
-            if (rec.marks_kafka_nodes(record))
-            else None
-        )
+        if rec.marks_kafka_nodes(record):
+            return "only the controller says that Kafka's nodes use the quorum"
+        if rec.application_field(record) is not None:
+            return "only the controller opens producer sessions and describes applications"
+        return None
 
     def _anything(self, _record: AnyRecord, _image: MetadataImage) -> str | None:
         """No checks beyond those of replay."""

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from quorate.applications.changes import changes_of
 from quorate.applications.chunks import index_entries
+from quorate.applications.key_index import NO_OFFSET
 from quorate.applications.sessions import ProducerSessions
 from quorate.applications.state import ApplicationState
 from quorate.records.batch import BatchHeader
@@ -76,6 +77,8 @@ class StateLoader:
         """The state as of the snapshot's offset. Raises RecordsError."""
         # Without a summary, no timestamp counts yet: the level was finalized later.
         summary = self._summary or ApplicationSummary(self._state.last_offset)
+        if self._state.last_offset == NO_OFFSET:
+            self._state.last_offset = summary.last_offset
         # At level 0, a summary is copied with a state, and later records follow.
         self._state.last_offset = max(self._state.last_offset, summary.last_offset)
         self._state.sessions = ProducerSessions.decode(self._sessions, summary.time_ms)

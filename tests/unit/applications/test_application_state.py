@@ -252,6 +252,12 @@ def test_offsets_that_a_snapshot_does_not_say_are_unknown() -> None:
     assert (state.index.get(digest_of(b"a")), state.last_offset) == (100, 100)
 
 
+def test_an_unknown_last_offset_stays_unknown_without_its_record() -> None:
+    """The state of a state machine may replace the record: the log is not empty for that."""
+    state = loaded([batch_of([(b"a", b"1")], 7)])
+    assert loaded([], *state_records(state)).last_offset == UNKNOWN_OFFSET
+
+
 def test_a_summary_of_a_later_release_can_be_read() -> None:
     writer = Writer()
     writer.int64(7)

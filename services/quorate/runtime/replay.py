@@ -74,8 +74,14 @@ class Replayed:
 
 def may_finalize(image: MetadataImage, batches: Sequence[CommittedBatch]) -> bool:
     """Whether a batch may finalize a level of application.version; True if in doubt."""
-    marker = _END_TRANSACTION if image.in_transaction else _FEATURE_NAME
-    return any(marker in bytes(batch) for header, batch in batches if not has_keys(batch, header))
+    # A transaction may also be aborted, and a level follow it.
+    markers = (_FEATURE_NAME, _END_TRANSACTION) if image.in_transaction else (_FEATURE_NAME,)
+    return any(
+        marker in bytes(batch)
+        for header, batch in batches
+        if not has_keys(batch, header)
+        for marker in markers
+    )
 
 
 def replay(image: MetadataImage, batches: Sequence[CommittedBatch]) -> Replayed:

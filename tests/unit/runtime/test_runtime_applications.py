@@ -131,6 +131,20 @@ async def test_a_level_within_a_transaction_counts_at_its_end(tmp_path: Path) ->
         assert followed.failures == []
 
 
+async def test_a_level_after_a_transaction_that_is_aborted(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    log.metadata(METADATA_LEVEL)
+    offset = write(log, [(b"a", b"1")])
+    log.metadata(rec.BeginTransactionRecord("t"))
+    async with following(log) as followed:
+        await followed.reach(log.log.end_offset)
+        log.metadata(rec.AbortTransactionRecord("no"))
+        log.metadata(ON)
+        await followed.reach(log.log.end_offset)
+        assert offset_of(followed.loader.applications, b"a") == offset
+        assert followed.failures == []
+
+
 async def test_large_batches_change_the_same_state(tmp_path: Path) -> None:
     log = Log(tmp_path)
     log.metadata(METADATA_LEVEL, ON)

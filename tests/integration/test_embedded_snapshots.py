@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import quorate
+from quorate.recipes import Counter, Lock
 from quorate.rpc.wire.values import UpgradeType
 
 from tests.integration.embedded_support import CLUSTER, KeyValues, settings, until
@@ -65,6 +66,26 @@ async def finalized(node: quorate.Node) -> None:
             ):
                 return
             await asyncio.sleep(0.02)
+
+
+async def test_recipes_miss_no_record_that_a_state_replaced(tmp_path: Path) -> None:
+    ports = free_ports(1)
+    config = settings(tmp_path, 1, ports, **OFTEN)
+    quorate.format_storage(config, CLUSTER, standalone=True, features=FEATURES)
+    async with quorate.Node(config, State()) as node, asyncio.timeout(60):
+        await finalized(node)
+        counter = Counter(node.client, b"c")
+        assert await counter.add() == 1
+        (version,) = [each.offset async for each in node.client.read() if each.key == b"c"]
+        assert version is not None
+        await until_the_log_starts_after(node, f"{HOST}:{ports[0]}", version)
+        for call in (
+            Counter(node.client, b"c").add,
+            Counter(node.client, b"c").value,
+            Lock(node.client, b"c").acquire,
+        ):
+            with pytest.raises(quorate.ClientError, match="the state of a state machine"):
+                await call()
 
 
 async def test_a_node_gets_the_state_of_another_one(tmp_path: Path) -> None:

@@ -5,14 +5,25 @@ from __future__ import annotations
 import asyncio
 from typing import NamedTuple
 
+from quorate.records.metadata import ApplicationTag, application_record, encode
 from quorate.rpc.client.quorum_client import QuorumClient
-from quorate.rpc.errors import ReadBrokenError
+from quorate.rpc.errors import ClientError, ReadBrokenError
 
 NO_VERSION = -1
 """The version of a key without a value."""
 UNKNOWN_VERSION = -2
 READS_MAX = 3
 """How often to read from the beginning if the connection breaks while a snapshot is read."""
+
+_STATES = tuple(
+    encode(application_record(tag, b""), 0)[:-1]
+    for tag in (ApplicationTag.INDEX_CHUNK, ApplicationTag.STATE_CHUNK)
+)
+"""How the records of a snapshot begin that replace records of applications."""
+_REPLACED = (
+    "the state of a state machine has replaced records of the log: recipes need a quorum whose nodes "
+    "have no state machines with snapshots of their own"
+)
 
 
 class Entry(NamedTuple):
@@ -47,7 +58,10 @@ class KeyView:
         return self.entries.get(key, NO_ENTRY)
 
     async def refresh(self) -> None:
-        """Include everything that was committed before the call. Raises as `Client.read`."""
+        """Include everything that was committed before the call. Raises as `Client.read`.
+
+        ClientError: the state of a state machine has replaced records, perhaps those of the keys.
+        """
         async with self._guard:
             if not await self._continue():
                 await self._restart()
@@ -59,6 +73,8 @@ class KeyView:
         """
         position = self.position
         async for record in self._client.read(position):
+            if record.key is None and (record.value or b"").startswith(_STATES):
+                raise ClientError(_REPLACED)
             if record.offset is None and position > 0:
                 return False
             self._apply(record.key, record.value, record.offset)

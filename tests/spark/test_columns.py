@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 from quorate.records.batch import (
+    NO_PRODUCER,
+    BatchProducer,
     build_data_batch,
     iter_batches,
     iter_records,
@@ -216,8 +218,11 @@ def test_application_data_keeps_key_and_value() -> None:
 
 def test_application_data_of_a_checkpoint_has_the_offsets_of_the_log() -> None:
     data = bytearray(log_of([[(None, encode(NoOpRecord()))] * 2]))
+    # Release 0.1.0 copies batches of producer sessions as they are in the log.
+    of_session = BatchProducer(1_000, 0, 7)
     for place, base, count in ((2, 40, 2), (4, None, 1), (5, 70, 1)):
-        batch = build_data_batch([(b"", b"v")] * count, 1_795_231_990_458)
+        producer = of_session if base is None else NO_PRODUCER
+        batch = build_data_batch([(b"", b"v")] * count, 1_795_231_990_458, producer)
         if base is not None:
             keep_base_offset(batch, base)
         stamp(batch, place, 3)

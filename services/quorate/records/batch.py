@@ -125,9 +125,11 @@ class BatchHeader(NamedTuple):
     def log_base_offset(self) -> int | None:
         """Of a batch in a checkpoint: its base offset in the log, None if unknown.
 
-        See `keep_base_offset`.
+        See `keep_base_offset`. Release 0.1.0 copies batches from the log as they are: those of a
+        producer session then still have sequence numbers, and the session's id.
         """
-        return self.producer_id if self.producer_id >= 0 else None
+        is_kept = self.producer_id >= 0 and self.base_sequence == NO_SEQUENCE
+        return self.producer_id if is_kept else None
 
     @property
     def is_control(self) -> bool:
@@ -361,7 +363,7 @@ def snapshot_records(batch: memoryview, header: BatchHeader) -> Iterator[Record]
     for record in iter_records(batch, header):
         placed: Record = record
         placed.offset = None if base is None else record.offset + base - header.base_offset
-        # Earlier versions leave the sequence of a session in the header, but not its producer id.
+        # Release 0.1.0 leaves the sequence of a session in the header.
         placed.sequence = NO_SEQUENCE
         yield placed
 

@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quorate.records.batch import NO_SEQUENCE
 from quorate.records.control import TYPE_NAMES as CONTROL_NAMES
 from quorate.records.control import control_json, control_type, decode_control
 from quorate.records.errors import RecordsError
@@ -274,7 +275,9 @@ def _log_offsets(records: Records, origin: ChunkOrigin, is_opaque: Mask) -> pa.A
     if origin.snapshot is None or not is_opaque.any():
         return pa.array(records.offset)
     base = records.chunk.headers["base_offset"].astype(np.int64)
-    log_base = records.chunk.headers["producer_id"].astype(np.int64)
+    # See `BatchHeader.log_base_offset`.
+    is_kept = records.chunk.headers["base_sequence"] == NO_SEQUENCE
+    log_base = np.where(is_kept, records.chunk.headers["producer_id"].astype(np.int64), -1)
     moved = records.offset + (log_base - base)[records.batch]
     is_unknown = is_opaque & (log_base < 0)[records.batch]
     return pa.array(np.where(is_opaque, moved, records.offset), mask=is_unknown)

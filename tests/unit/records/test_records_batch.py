@@ -269,8 +269,8 @@ def test_a_snapshot_forgets_the_session_of_a_batch() -> None:
     assert (record.offset, record.sequence) == (1234, -1)
 
 
-def test_a_snapshot_of_an_earlier_version_shows_no_sequences() -> None:
-    """It overwrites the producer id only."""
+def test_the_id_of_a_session_in_a_snapshot_of_release_0_1_0_is_no_offset() -> None:
+    """That release copies batches from the log as they are."""
     batch = build_data_batch([(b"k", b"a")], 5, BatchProducer(1234, 0, 3))
     (record,) = snapshot_records(memoryview(batch), read_header(batch))
-    assert (record.offset, record.sequence) == (1234, -1)
+    assert (record.offset, record.sequence) == (None, -1)

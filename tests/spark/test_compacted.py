@@ -18,7 +18,7 @@ from quorate.raft.types import OffsetAndEpoch
 from quorate.records.batch import build_data_batch, keep_base_offset, read_header
 from quorate.records.compaction import with_survivors
 from quorate.records.metadata import (
-    STATE_AT_LEVEL_0,
+    HAS_STATE,
     ApplicationTag,
     ConfigRecord,
     application_record,
@@ -43,7 +43,7 @@ def batches() -> list[bytearray]:
         *(application_record(ApplicationTag.INDEX_CHUNK, chunk) for chunk in index),
         *(application_record(ApplicationTag.STATE_CHUNK, chunk) for chunk in state),
     ]
-    found = [build_metadata_batch([each], 5) for each in (CONFIG, STATE_AT_LEVEL_0, *records)]
+    found = [build_metadata_batch([each], 5) for each in (CONFIG, HAS_STATE, *records)]
     for base, count in ((100, 4), (150, 2), (200, 1), (300, 3)):
         batch = build_data_batch([(b"k%d" % number, b"v") for number in range(count)], 5)
         keep_base_offset(batch, base)

@@ -21,8 +21,8 @@ _STATES = tuple(
 )
 """How the records of a snapshot begin that replace records of applications."""
 _REPLACED = (
-    "the state of a state machine has replaced records of the log: recipes need a quorum whose nodes "
-    "have no state machines with snapshots of their own"
+    "the state of a state machine has replaced records of the log: recipes need a quorum whose "
+    "nodes have no state machines with snapshots of their own"
 )
 
 

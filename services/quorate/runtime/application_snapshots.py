@@ -15,8 +15,9 @@ its base and last offset (`records.compaction`). Records of earlier snapshots wh
 unknown stay until a later record of their key is written.
 
 Everything is read and written batch by batch. If level 0 is finalized again, a state is copied with
-what precedes it, since no records replace it. Earlier releases reject such a snapshot, because of a
-record that they do not know (`records.metadata.STATE_AT_LEVEL_0`).
+what precedes it, since no records replace it. Earlier releases reject a snapshot with a state, at
+any level, because of a record that they do not know (`records.metadata.HAS_STATE`): they would skip
+the state, and their own snapshots would lack it.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from quorate.raft.types import OffsetAndEpoch
 from quorate.records.batch import StoredRecord, has_keys, iter_batches, read_header
 from quorate.records.compaction import with_survivors
 from quorate.records.metadata import (
-    STATE_AT_LEVEL_0,
+    HAS_STATE,
     ApplicationTag,
     NoOpRecord,
     application_record,
@@ -99,7 +100,8 @@ class ApplicationPart:
     def _index(self) -> Iterator[Buffer]:
         assert self.applications is not None, "at level 0 an index is copied"
         chunks = index_chunks(self.applications.index.items())
-        return self._as_batches(map(_index_record, chunks))
+        yield build_metadata_batch([HAS_STATE], self.timestamp_ms)
+        yield from self._as_batches(map(_index_record, chunks))
 
     def _previous(self) -> Generator[Buffer, None, bool]:
         """The part of the previous snapshot; returns whether that has a state."""
@@ -119,7 +121,7 @@ class ApplicationPart:
             elif tag in STATE_TAGS:
                 if not has_state and self.applications is None:
                     yield from (
-                        build_metadata_batch([STATE_AT_LEVEL_0], self.timestamp_ms),
+                        build_metadata_batch([HAS_STATE], self.timestamp_ms),
                         summary,
                     )
                 elif not has_state:

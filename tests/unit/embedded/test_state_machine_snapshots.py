@@ -14,7 +14,7 @@ from quorate.metadata.metadata_version import APPLICATION_VERSION, METADATA_VERS
 from quorate.raft.errors import MisuseError
 from quorate.records.batch import Record, iter_records, read_header
 from quorate.records.metadata import (
-    STATE_AT_LEVEL_0,
+    HAS_STATE,
     FeatureLevelRecord,
     UnknownRecord,
     decode,
@@ -99,16 +99,17 @@ async def test_it_is_not_asked_at_level_0(tmp_path: Path) -> None:
         await finalize(replica)
         assert await replica.snapshotter.write() is not None
         assert machine.taken == 1
+        assert list(unknown(replica)) == [HAS_STATE], "earlier releases reject it"
         await finalize(replica, 0)
         await commit(replica, b"b")
         assert await replica.snapshotter.write() is not None
         assert machine.taken == 1
-        assert list(unknown(replica)) == [STATE_AT_LEVEL_0], "earlier releases reject it"
+        assert list(unknown(replica)) == [HAS_STATE], "earlier releases reject it"
         await finalize(replica)
         await commit(replica, b"c")
         replica.snapshotter.machine_state = None
         assert await replica.snapshotter.write() is not None
-        assert list(unknown(replica)) == []
+        assert list(unknown(replica)) == [HAS_STATE]
         await finalize(replica, 0)
         assert await replica.snapshotter.write() is not None
     machine = Values()

@@ -240,7 +240,7 @@ async def test_sessions_are_no_state_that_replaces_records(tmp_path: Path) -> No
             values = [
                 each.value for each in iter_records(memoryview(batch.data), read_header(batch.data))
             ]
-            assert rec.encode(rec.STATE_AT_LEVEL_0, 1) not in values
+            assert rec.encode(rec.HAS_STATE, 1) not in values
 
 
 async def test_a_leader_that_dies_before_it_answers(tmp_path: Path) -> None:

@@ -196,7 +196,7 @@ class MetadataImage:
         replay(self, record, delta)
 
     def _keep(self, record: UnknownRecord) -> None:
-        if record == rec.STATE_AT_LEVEL_0:
+        if record == rec.HAS_STATE:
             return
         if record.api_key in RECORD_TYPES:
             raise ValueError(f"version {record.version} is unknown")

@@ -6,7 +6,7 @@ registry and the frame; `as_json` prints as Kafka's tools do, and `from_json` re
 """
 
 from quorate.records.metadata.applications import (
-    STATE_AT_LEVEL_0,
+    HAS_STATE,
     ApplicationSummary,
     ApplicationTag,
     OpenedSession,
@@ -72,10 +72,10 @@ from quorate.records.metadata.security import (
 
 __all__ = [
     "API_KEYS",
+    "HAS_STATE",
     "KAFKA_NODES",
     "KAFKA_NODES_TAG",
     "RECORD_TYPES",
-    "STATE_AT_LEVEL_0",
     "AbortTransactionRecord",
     "AccessControlEntryRecord",
     "ApplicationSummary",

@@ -32,9 +32,9 @@ class ApplicationTag(IntEnum):
     SESSIONS_CHUNK = 10_005
 
 
-STATE_AT_LEVEL_0 = UnknownRecord(NoOpRecord.API_KEY, 1, b"\0")
-"""A record of a version that does not exist. Snapshots at application.version 0 have it if they
-have a state, so that earlier releases, which would skip the state, reject the snapshot."""
+HAS_STATE = UnknownRecord(NoOpRecord.API_KEY, 1, b"\0")
+"""A record of a version that does not exist. Snapshots have it if they have a state, so that
+earlier releases, which would skip the state, reject the snapshot."""
 
 _TAGS = frozenset(int(tag) for tag in ApplicationTag)
 

@@ -45,7 +45,7 @@ async def contend(name: str, ttl_s: float, addresses: list[str], stop: asyncio.E
         lock = Lock(client, KEY, owner=name, ttl_s=ttl_s)
         while not stop.is_set():
             try:
-                await hold(lock, chance.randint(5, 50))
+                await hold(lock, chance.randint(20, 60))
             except ClientError as error:
                 print(error, file=sys.stderr, flush=True)
                 with contextlib.suppress(ClientError):

@@ -164,7 +164,12 @@ def test_one_command_finalizes_application_version(tmp_path: Path) -> None:
         quorum.until_voters(1)
         with pytest.raises(AdminError, match=r"application\.version=1"):
             append(b"a", b"1", -1)
-        ran = quorate(*features, "upgrade", "--feature", "application.version=1")
+        upgrade = (*features, "upgrade", "--feature")
+        assert quorate(*upgrade, "application.version=1", "--dry-run").status == 0
+        for more in (("--dry-run",), ()):
+            assert quorate(*upgrade, "application.version=2", *more).status == 1
+        assert levels(quorum) == {}
+        ran = quorate(*upgrade, "application.version=1")
         assert ran.out == "application.version was upgraded to 1.\n"
         assert levels(quorum) == {"application.version": 1, "metadata.version": 30}
         first = append(b"a", b"1", -1)

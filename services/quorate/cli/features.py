@@ -234,8 +234,8 @@ def _update(
         failures: dict[str, str | None] = {}
         for name, level in _in_order(levels, kind):
             try:
-                if name == APPLICATION_VERSION and kind is UpgradeType.UPGRADE and not dry_run:
-                    await client.finalize_application_version(level)
+                if name == APPLICATION_VERSION and kind is UpgradeType.UPGRADE:
+                    await client.finalize_application_version(level, validate_only=dry_run)
                 else:
                     await client.update_features(
                         name, level, upgrade_type=kind, validate_only=dry_run

@@ -268,28 +268,42 @@ class QuorumClient(LeaderClient):
             self._producer.level_changed()
 
     async def finalize_application_version(
-        self, level: int = 1, *, timeout_ms: int | None = None
+        self, level: int = 1, *, validate_only: bool = False, timeout_ms: int | None = None
     ) -> None:
         """Finalize a level of application.version; returns after commit. Raises as `add_voter`.
 
         Appends with conditions and values that are None need level 1. Every controller must have a
         release that supports it. A quorum without metadata gets the latest metadata.version first,
         and this method waits until the voters have registered. Level 0 ends it again.
+
+        validate_only: change nothing. What voters support is then checked only if they have
+        registered, so not in a quorum without metadata.
         """
         kind = UpgradeType.UPGRADE if level else UpgradeType.SAFE_DOWNGRADE
         deadline_ms = now_ms() + timeout_or(timeout_ms, self.request_timeout_ms)
         features = {each.name: each for each in (await self.describe_features()).features}
         metadata = features.get(METADATA_VERSION)
-        is_new = level > 0 and metadata is not None and not metadata.finalized_level
+        own = features.get(APPLICATION_VERSION)
+        is_known = level > 0 and own is not None and level in own.supported
+        is_new = is_known and metadata is not None and not metadata.finalized_level
         if metadata is not None and is_new:
             await self.update_features(
-                METADATA_VERSION, metadata.supported.max, timeout_ms=timeout_ms
+                METADATA_VERSION,
+                metadata.supported.max,
+                validate_only=validate_only,
+                timeout_ms=timeout_ms,
             )
+            if validate_only:
+                return None
         while True:
             left_ms = max(1, int(deadline_ms - now_ms()))
             try:
                 return await self.update_features(
-                    APPLICATION_VERSION, level, upgrade_type=kind, timeout_ms=left_ms
+                    APPLICATION_VERSION,
+                    level,
+                    upgrade_type=kind,
+                    validate_only=validate_only,
+                    timeout_ms=left_ms,
                 )
             except AdminError as error:
                 is_early = is_new and error.code is ErrorCode.INVALID_UPDATE_VERSION

@@ -193,6 +193,19 @@ class Quorum:
             for node_id, port in zip(ids, ports, strict=True)
         }
 
+    def form(self) -> None:
+        """Format and start the first controller, then add the others as voters."""
+        first, *others = self.nodes.values()
+        first.format("--standalone")
+        for node in others:
+            node.format("--no-initial-controllers")
+        for node in self.nodes.values():
+            node.start()
+        first.wait_said("leads epoch 1")
+        for node in others:
+            succeed(*self.ask, "add-controller", "-c", node.properties)
+        self.until_voters(*self.nodes)
+
     @property
     def ask(self) -> tuple[str, ...]:
         return ("metadata-quorum", "--bootstrap-controller", self.addresses)

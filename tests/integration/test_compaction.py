@@ -43,16 +43,8 @@ Values = dict[bytes, bytes]
 @pytest.fixture
 def quorum(tmp_path: Path) -> Iterator[Quorum]:
     quorum = Quorum(tmp_path, (1, 2, 3), **SMALL)
-    quorum.nodes[1].format("--standalone")
-    for node_id in (2, 3):
-        quorum.nodes[node_id].format("--no-initial-controllers")
     try:
-        for node in quorum.nodes.values():
-            node.start()
-        quorum.nodes[1].wait_said("leads epoch 1")
-        for node_id in (2, 3):
-            succeed(*quorum.ask, "add-controller", "-c", quorum.nodes[node_id].properties)
-        quorum.until_voters(1, 2, 3)
+        quorum.form()
         yield quorum
     finally:
         quorum.kill()

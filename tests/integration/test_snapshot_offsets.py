@@ -26,22 +26,11 @@ Appended = list[tuple[int, bytes]]
 @pytest.fixture
 def quorum(tmp_path: Path) -> Iterator[Quorum]:
     quorum = Quorum(tmp_path, (1, 2, 3), **SMALL)
-    quorum.nodes[1].format("--standalone")
-    for node_id in (2, 3):
-        quorum.nodes[node_id].format("--no-initial-controllers")
     try:
+        quorum.form()
         yield quorum
     finally:
         quorum.kill()
-
-
-def form(quorum: Quorum) -> None:
-    for node in quorum.nodes.values():
-        node.start()
-    quorum.nodes[1].wait_said("leads epoch 1")
-    for node_id in (2, 3):
-        succeed(*quorum.ask, "add-controller", "-c", quorum.nodes[node_id].properties)
-    quorum.until_voters(1, 2, 3)
 
 
 async def append(addresses: str, count: int, appended: Appended) -> None:
@@ -85,7 +74,6 @@ def check(node: Node, appended: Appended) -> None:
 
 
 def test_records_keep_their_offsets_in_snapshots(quorum: Quorum) -> None:
-    form(quorum)
     appended: Appended = []
     asyncio.run(append(quorum.addresses, 300, appended))
     for node in quorum.nodes.values():

@@ -20,6 +20,8 @@ from quorate.cli.local_cluster import LocalCluster
 from quorate.history import HistoryChecker
 from quorate.rpc.client.quorum_client import QuorumClient
 
+from tests.kill.leaders import caught_up, leader_of
+
 KILLS = int(os.environ.get("QUORATE_LEADER_KILLS", "50"))
 UNDER_WAY_MIN = 4
 """How many appends each kill must interrupt: 200 of 50 kills."""
@@ -80,20 +82,14 @@ async def test_each_append_is_in_the_log_once(tmp_path: Path) -> None:
         await admin.finalize_application_version()
         async with Callers(client, KILLS) as callers:
             while len(interrupted) < KILLS:
-                described = await until(cluster, admin, lambda d: d.leader.id is not None)
-                leader = described.leader.id
-                assert leader is not None
+                leader = await leader_of(cluster, admin)
                 await cluster.poll(chance.uniform(0.2, 0.5))
                 before = callers.interrupted
                 cluster.kill(leader)
                 callers.killed()
                 await cluster.poll(1.0)
                 cluster.start([leader])
-                await until(
-                    cluster,
-                    admin,
-                    lambda d: all(s.log_end_offset >= d.high_watermark for s in d.voters),
-                )
+                await caught_up(cluster, admin)
                 interrupted.append(callers.interrupted - before)
                 print(
                     f"kill {len(interrupted):2}: node {leader} led, {interrupted[-1]} appends "

@@ -20,6 +20,8 @@ from quorate.cli.workload import Workload
 from quorate.controller.kafka.settings import KAFKA, PEER_PROTOCOLS
 from quorate.rpc.client.quorum_client import QuorumClient
 
+from tests.kill.leaders import caught_up, leader_of
+
 BROKEN_KAFKA = "(Kafka's protocol at "
 """What a follower says of its connection to a leader that was killed."""
 ROUNDS = int(os.environ.get("QUORATE_KILL_ROUNDS", "20"))
@@ -41,20 +43,14 @@ async def test_nothing_acknowledged_is_lost(tmp_path: Path, protocol: str) -> No
         await until(cluster, admin, lambda d: len(d.voters) == 3)
         await load.start()
         for number in range(ROUNDS):
-            described = await until(cluster, admin, lambda d: d.leader.id is not None)
-            leader = described.leader.id
-            assert leader is not None
+            leader = await leader_of(cluster, admin)
             victim = leader if number % 2 == 0 else number % 3 + 1
             load.measure()
             await cluster.poll(0.3)
             cluster.kill(victim)
             await cluster.poll(1.0)
             cluster.start([victim])
-            await until(
-                cluster,
-                admin,
-                lambda d: all(s.log_end_offset >= d.high_watermark for s in d.voters),
-            )
+            await caught_up(cluster, admin)
             gap_ms = load.longest_gap_s * 1000
             (leader_gaps if victim == leader else follower_gaps).append(gap_ms)
             violations = await load.verify()

@@ -24,6 +24,7 @@ from quorate.cli.local_cluster import LocalCluster
 from quorate.rpc.client.quorum_client import QuorumClient
 
 from tests.kill.contender import KEY
+from tests.kill.leaders import caught_up, leader_of
 
 KILLS = int(os.environ.get("QUORATE_LEADER_KILLS", "8"))
 CONTENDERS = ("ann", "ben", "cleo", "dan")
@@ -157,9 +158,7 @@ async def test_the_lock_has_one_holder_at_a_time(tmp_path: Path) -> None:
         for contender in contenders:
             await contender.start(tmp_path / f"{contender.name}.log")
         for kill in range(1, KILLS + 1):
-            described = await until(cluster, admin, lambda d: d.leader.id is not None)
-            leader = described.leader.id
-            assert leader is not None
+            leader = await leader_of(cluster, admin)
             suspending = None
             if kill % SUSPEND_EVERY == 0:
                 name = await resource.next_holder()
@@ -170,11 +169,7 @@ async def test_the_lock_has_one_holder_at_a_time(tmp_path: Path) -> None:
             cluster.kill(leader)
             await cluster.poll(1.0)
             cluster.start([leader])
-            await until(
-                cluster,
-                admin,
-                lambda d: all(s.log_end_offset >= d.high_watermark for s in d.voters),
-            )
+            await caught_up(cluster, admin)
             if suspending is not None:
                 await suspending
             print(

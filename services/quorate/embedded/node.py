@@ -132,9 +132,8 @@ class Node:
 
     def _extend(self, components: NodeComponents[ControllerConfig]) -> StateMachineRunner:
         self._components = components
-        self._client = self._connect(
-            components.cluster_id
-        )  # the state machine may append before the node is entered
+        # The state machine may append before the node is entered.
+        self._client = self._connect(components.cluster_id)
         self._runner = StateMachineRunner(components, self._machine)
         return self._runner
 

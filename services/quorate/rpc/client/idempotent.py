@@ -97,10 +97,11 @@ _UNKNOWN = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.UNKNOWN_SERVER_ERROR)
 
 @dataclass(eq=False, slots=True)
 class _Batch:
-    """A batch of one caller, who waits for `result` until `deadline_ms`.
+    """A batch of one caller.
 
-    producer: its place in the session, None before it is sent. is_doubtful: see rule 2. is_barred:
-    it is certainly not in the log, see rule 3.
+    result: what the caller awaits, until `deadline_ms`. producer: the batch's place in the session,
+    None before it is sent. is_doubtful: see rule 2. is_barred: it is certainly not in the log, see
+    rule 3.
     """
 
     records: Sequence[OpaqueRecord]

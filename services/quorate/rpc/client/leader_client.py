@@ -38,7 +38,7 @@ ANSWER_SLACK_MS = 500
 
 
 def timeout_or(timeout_ms: int | None, default_ms: int) -> int:
-    """The timeout of a call. MisuseError unless it is positive: no call can end in no time."""
+    """The timeout of a call. MisuseError unless it is positive."""
     if timeout_ms is None:
         return default_ms
     if timeout_ms <= 0:

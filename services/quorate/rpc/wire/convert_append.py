@@ -39,7 +39,7 @@ NULL_SIZE = 0xFFFF_FFFF
 CONDITIONS_MAX = 1_000
 """The most keys whose offsets one append can expect: they are compared in one step."""
 NO_RECORD = -1
-""" The least offset that an append can expect: there is no record."""
+"""The least offset that an append can expect: there is no record."""
 
 
 def encode_append_request(

@@ -17,7 +17,6 @@ from tests.integration.test_snapshot_offsets import (
     Appended,
     append,
     check,
-    form,
     is_cleaned,
     read,
 )
@@ -81,10 +80,8 @@ class Mixed(Quorum):
 @pytest.fixture
 def quorum(tmp_path: Path, earlier: Path) -> Iterator[Mixed]:
     quorum = Mixed(tmp_path, earlier)
-    quorum.nodes[1].format("--standalone")
-    for node_id in (2, 3):
-        quorum.nodes[node_id].format("--no-initial-controllers")
     try:
+        quorum.form()
         yield quorum
     finally:
         quorum.kill()
@@ -144,13 +141,11 @@ async def follow_an_upgrade(quorum: Mixed) -> None:
 
 
 def test_the_log_is_followed_while_nodes_are_upgraded(quorum: Mixed) -> None:
-    form(quorum)
     asyncio.run(follow_an_upgrade(quorum))
 
 
 @pytest.mark.timeout(240)
 def test_both_versions_read_each_others_snapshots(quorum: Mixed) -> None:
-    form(quorum)
     one, two, three = (quorum.nodes[node_id] for node_id in (1, 2, 3))
     appended: Appended = []
     quorum.write(appended, 260)
@@ -203,7 +198,6 @@ def test_both_versions_read_each_others_snapshots(quorum: Mixed) -> None:
 
 def test_appends_are_repeated_once_all_nodes_support_it(quorum: Mixed) -> None:
     """Until then, the client appends as before, whichever version leads."""
-    form(quorum)
     quorum.lead(2)
 
     async def append_at_level_0() -> int:

@@ -476,7 +476,9 @@ async def test_an_exit_interrupts_an_append_of_the_state_machine(
                 await self.append_for_ever()
 
     machine = Appending()
-    async with asyncio.timeout(20), quorate.Node(alone, machine) as node:
+    # Bound before it starts: the state machine may be called before `async with` binds its name.
+    node = quorate.Node(alone, machine)
+    async with asyncio.timeout(20), node:
         await node.append([(b"a", b"1")])
         await until("appends", lambda: machine.calls > 3)
     assert [kind for kind, _, _ in machine.leaderships] == ["acquired", "lost"]

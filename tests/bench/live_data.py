@@ -7,10 +7,11 @@ Three nodes of one quorum on this machine. One writer sets random keys of `--key
 second. Forms of snapshots: `keep` has all records, `compact` the last of each key, and `state` the
 state of a state machine (the nodes are then `quorate.Node` in a program, else `quorate
 controller`). At each of 30 points in time, a follower is killed with SIGKILL and started again. Its
-start-up time ends when it has caught up with the high watermark at its death. Prints a line of JSON
-for each point, and a summary; the folder `--out` gets the lines and a plot. Ends with status 1 if a
-form other than `keep` grew: the median of the last third of the points is more than one and a half
-times that of the second third. Until the retention is reached, disk usage grows in any form.
+start-up time ends when it has caught up with the high watermark at its death; its processor time
+until then depends less on what else the machine does. Prints a line of JSON for each point, and a
+summary; the folder `--out` gets the lines and a plot. Ends with status 1 if a form other than
+`keep` grew: the median of the last third of the points is more than one and a half times that of
+the second third. Until the retention is reached, disk usage grows in any form.
 """
 
 from __future__ import annotations
@@ -194,8 +195,14 @@ async def formed(client: quorate.Client) -> None:
             await asyncio.sleep(POLL_S)
 
 
-async def restarted(cluster: Cluster, client: quorate.Client, turn: int) -> float:
-    """Kill a follower and start it again; how long it took to catch up, seconds."""
+def processor_s(pid: int) -> float:
+    """The processor time of a process so far, in all of its threads, seconds."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+async def restarted(cluster: Cluster, client: quorate.Client, turn: int) -> dict[str, float]:
+    """Kill a follower and start it again; the time and the processor time until it caught up."""
     view = await client.describe_quorum()
     followers = [node_id for node_id in NODES if node_id != view.response.leader.id]
     node_id = followers[turn % len(followers)]
@@ -208,7 +215,9 @@ async def restarted(cluster: Cluster, client: quorate.Client, turn: int) -> floa
     while True:
         found = await status_of(client, address)
         if found is not None and found.high_watermark >= wanted:
-            return time.monotonic() - began
+            elapsed = time.monotonic() - began
+            used = processor_s(process.pid)
+            return {"start_s": round(elapsed, 2), "start_cpu_s": round(used, 2)}
         if not process.is_alive or time.monotonic() - began > START_TIMEOUT_S:
             raise RuntimeError(f"node {node_id} did not start: {process.recently()[-2000:]}")
         await asyncio.sleep(POLL_S)
@@ -247,7 +256,7 @@ async def measure(form: str, minutes: float, load: Mapping[str, Any], out: Path)
                             "records": writer.written,
                             "disk_mib": [round(each, 1) for each in disk],
                             "resident_mib": [round(each, 1) for each in resident],
-                            "start_s": round(await restarted(cluster, client, turn), 2),
+                            **await restarted(cluster, client, turn),
                         }
                     )
                     line = json.dumps(points[-1])
@@ -265,6 +274,7 @@ async def measure(form: str, minutes: float, load: Mapping[str, Any], out: Path)
 FIGURES = {
     "disk usage": ("MiB", lambda point: max(point["disk_mib"])),
     "start-up time": ("s", lambda point: point["start_s"]),
+    "processor time of a start": ("s", lambda point: point["start_cpu_s"]),
     "memory": ("MiB", lambda point: max(point["resident_mib"])),
 }
 
@@ -288,7 +298,7 @@ def plot(points: Sequence[Point], path: Path) -> None:
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
-    figure, axes = plt.subplots(1, len(FIGURES), figsize=(13, 3.4), layout="constrained")
+    figure, axes = plt.subplots(1, len(FIGURES), figsize=(16, 3.4), layout="constrained")
     for axis, (name, (unit, value)) in zip(axes, FIGURES.items(), strict=True):
         for form in dict.fromkeys(point["form"] for point in points):
             found = [point for point in points if point["form"] == form]

@@ -69,8 +69,9 @@ async def verify(history: HistoryChecker[str], client: QuorumClient) -> list[Vio
     """Like `Workload.verify`, in a log that holds other tests' records too."""
     token = history.begin_read()
     records = [record async for record in client.read(0, linearizable=True)]
-    values = [(record.offset, bytes(record.value or b"").decode()) for record in records]
-    committed = [(offset, value) for offset, value in values if value.startswith(f"{NAME}-")]
+    values = [(record.offset, bytes(record.value or b"")) for record in records]
+    prefix = f"{NAME}-".encode()
+    committed = [(offset, value.decode()) for offset, value in values if value.startswith(prefix)]
     history.read(token, records[-1].offset + 1, committed)
     return history.verify(committed)
 

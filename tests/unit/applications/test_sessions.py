@@ -176,7 +176,7 @@ def test_a_snapshot_has_many_chunks() -> None:
 
 
 @given(st.binary(max_size=40))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_damaged_snapshots_are_rejected(data: bytes) -> None:
     try:
         ProducerSessions.decode([data], 0)
@@ -294,5 +294,5 @@ class SessionModel(RuleBasedStateMachine):
         assert len(self.sessions) == there
 
 
-SessionModel.TestCase.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
+SessionModel.TestCase.settings = settings(max_examples=60, stateful_step_count=60)
 TestSessionModel = SessionModel.TestCase

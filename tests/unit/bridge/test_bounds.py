@@ -73,7 +73,7 @@ def varint(number: int) -> bytes:
     return found + bytes([number])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.sampled_from(sorted(s.SERVED)), st.binary(max_size=300))
 def test_what_is_refused_could_not_be_decoded_or_has_too_many_items(
     api_key: int, data: bytes

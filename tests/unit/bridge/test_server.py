@@ -347,7 +347,7 @@ async def test_a_listener_that_cannot_accept_makes_room_and_goes_on(
     writer.close()
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(sorted(s.SERVED)), st.integers(0, 3), st.binary(max_size=200))
 def test_whatever_bytes_come_are_a_request_or_a_bad_message(
     api_key: int, above: int, data: bytes

@@ -155,7 +155,7 @@ def test_records_have_the_versions_that_the_level_allows(
     assert replayed(cluster.committed).topics.partition_count == 1
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(level=st.integers(7, 30), elr=st.booleans(), directories=st.booleans())
 def test_what_a_level_cannot_hold_is_left_out(level: int, elr: bool, directories: bool) -> None:
     record = rec.PartitionRecord(

@@ -282,7 +282,6 @@ class LifeWithoutChecks(Life):
 SETTINGS = settings(
     max_examples=int(os.environ.get("METADATA_EXAMPLES", "40")),
     stateful_step_count=40,
-    deadline=None,
     suppress_health_check=list(HealthCheck),
 )
 TestLife = Life.TestCase

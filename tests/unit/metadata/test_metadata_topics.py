@@ -253,7 +253,7 @@ def candidates(racks: list[int], fenced: set[int] = frozenset()) -> list[UsableB
     return [UsableBroker(n, f"rack-{rack}", n not in fenced) for n, rack in enumerate(racks)]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(data=st.data(), racks=st.lists(st.integers(0, 3), min_size=1, max_size=9))
 def test_what_holds_of_every_placement(data: st.DataObject, racks: list[int]) -> None:
     factor = data.draw(st.integers(1, len(racks)))

@@ -223,7 +223,7 @@ def give(driver: Driver, step: tuple[object, ...], now_ms: int) -> None:
             raise AssertionError(step)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(st.tuples(INPUTS, st.integers(0, 5000)), max_size=60))
 def test_whatever_comes_only_a_leader_asks_and_only_legal_moves_happen(
     steps: list[tuple[tuple[object, ...], int]],

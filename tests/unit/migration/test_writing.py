@@ -50,7 +50,7 @@ def differences(ensemble: Ensemble, image: MetadataImage) -> list[object]:
     ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(worlds())
 def test_what_is_written_to_an_empty_zookeeper_is_the_image(records: list[MetadataRecord]) -> None:
     image, ensemble = image_of(records), Ensemble()
@@ -59,7 +59,7 @@ def test_what_is_written_to_an_empty_zookeeper_is_the_image(records: list[Metada
     assert whole(ensemble, image) == [], "a second time nothing is to be done"
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.data())
 def test_changes_are_written_where_they_are_and_nowhere_else(data: st.DataObject) -> None:
     before = data.draw(worlds())
@@ -71,7 +71,7 @@ def test_changes_are_written_where_they_are_and_nowhere_else(data: st.DataObject
     assert whole(ensemble, image) == [], "the comparison of all finds nothing that was missed"
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(worlds(), worlds())
 def test_one_image_takes_the_place_of_another(
     first: list[MetadataRecord], second: list[MetadataRecord]
@@ -90,7 +90,7 @@ def is_kept(difference: object) -> bool:
     return getattr(difference, "kind", "") == "ProducerIds"
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(worlds(), st.integers(0, 100))
 def test_what_was_written_halfway_is_completed(records: list[MetadataRecord], part: int) -> None:
     image, ensemble = image_of(records), Ensemble()

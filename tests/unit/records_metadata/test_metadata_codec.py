@@ -52,7 +52,7 @@ SOME_UUID = uuid_from_bytes(bytes(range(16)))
 @pytest.mark.parametrize(
     ("cls", "version"), VERSIONS, ids=[f"{cls.__name__}-{version}" for cls, version in VERSIONS]
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(data=st.data())
 def test_round_trip(cls: type[MetadataRecord], version: int, data: st.DataObject) -> None:
     record = data.draw(structures(cls, version))
@@ -68,7 +68,7 @@ def test_round_trip(cls: type[MetadataRecord], version: int, data: st.DataObject
     assert peek(value) == peek(memoryview(value)) == (cls.API_KEY, version)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(records(), st.data())
 def test_every_beginning_is_too_short(
     chosen: tuple[MetadataRecord, int], data: st.DataObject
@@ -79,14 +79,14 @@ def test_every_beginning_is_too_short(
         decode(value[:size])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(records(), st.binary(min_size=1, max_size=8))
 def test_nothing_may_follow(chosen: tuple[MetadataRecord, int], garbage: bytes) -> None:
     with pytest.raises(CorruptBatchError, match="too many"):
         decode(encode(*chosen) + garbage)
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow])
 @given(records(), st.data())
 def test_damage_gives_a_typed_error_or_a_record(
     chosen: tuple[MetadataRecord, int], data: st.DataObject
@@ -98,7 +98,7 @@ def test_damage_gives_a_typed_error_or_a_record(
     _decodes_or_raises(bytes(value))
 
 
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=2000)
 @given(st.sampled_from(VERSIONS), st.binary(max_size=80))
 @example((PartitionRecord, 2), bytes(40) + b"\xff" * 5)
 def test_any_bytes_give_a_typed_error_or_a_record(

@@ -36,7 +36,7 @@ DOCUMENTS = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(records())
 def test_every_record_becomes_json(chosen: tuple[MetadataRecord, int]) -> None:
     record, version = chosen
@@ -52,7 +52,7 @@ def test_every_record_becomes_json(chosen: tuple[MetadataRecord, int]) -> None:
     json.loads(json_text(document))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(records())
 def test_a_record_is_read_back_from_its_json(chosen: tuple[MetadataRecord, int]) -> None:
     record, version = chosen

@@ -18,7 +18,7 @@ from quorate.v1 import quorum_pb2
 from tests.unit.rpc.rpc_values import UINT32, errors, leaders, offsets, texts
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.integers(0, 2**64 - 1),
     st.lists(st.tuples(st.none() | st.binary(max_size=9), st.binary(max_size=9)), min_size=1),
@@ -94,7 +94,7 @@ def test_appends_that_make_no_sense_are_refused(
         convert_append.decode_append_request(message)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(errors, leaders, offsets, texts)
 def test_an_append_is_answered_with_the_epoch_of_its_leader(
     error: ErrorCode, leader: m.CurrentLeader, base: int, text: str
@@ -105,7 +105,7 @@ def test_an_append_is_answered_with_the_epoch_of_its_leader(
     assert convert_append.decode_append_response(message) == outcome._replace(epoch=leader.epoch)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(leaders, offsets, st.integers(0, 2**31 - 1))
 def test_a_duplicate_is_answered_with_the_epoch_of_the_original(
     leader: m.CurrentLeader, base: int, epoch: int
@@ -115,7 +115,7 @@ def test_a_duplicate_is_answered_with_the_epoch_of_the_original(
     assert convert_append.decode_append_response(message) == outcome
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.lists(st.tuples(st.binary(max_size=9), st.binary(max_size=9)), min_size=1),
     st.integers(0, 2**63 - 1),

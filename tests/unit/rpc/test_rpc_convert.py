@@ -358,7 +358,7 @@ CASES = RAFT_CASES + QUORUM_CASES
 def test_every_value_comes_back_as_it_was(case: Any) -> None:
     values, encode, message_type, decode = case
 
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=25)
     @given(values)
     def comes_back(value: Any) -> None:
         sent = encode(value).SerializeToString()
@@ -372,7 +372,7 @@ def test_hostile_bytes_are_a_value_or_a_violation(case: Any) -> None:
     """Any message that protobuf can read: a value, or ViolationError, and nothing else."""
     _, _, message_type, decode = case
 
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=40)
     @given(st.binary(max_size=60))
     def is_taken_or_refused(raw: bytes) -> None:
         try:

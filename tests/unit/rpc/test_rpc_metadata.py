@@ -71,7 +71,7 @@ def values(hint: Any, name: str = "") -> st.SearchStrategy[Any]:
 
 
 @pytest.mark.parametrize("method", METHODS.values(), ids=lambda method: method.name)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_requests_and_responses_survive_the_wire(method: Method, data: st.DataObject) -> None:
     request = data.draw(values(method.request_type))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from quorate.rpc.server.throttle import (
     AHEAD_MAX_MS,
@@ -76,7 +76,6 @@ def test_who_asks_less_than_its_share_never_waits(rate: int, calls: list[tuple[s
 
 
 @given(st.integers(20, 2_000), st.integers(2, 50), st.integers(1, 10))
-@settings(deadline=None)
 def test_what_is_served_is_bounded_however_many_ask(
     rate: int, connections: int, step_ms: int
 ) -> None:

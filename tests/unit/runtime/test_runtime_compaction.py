@@ -296,9 +296,7 @@ SECOND = Append(((b"a", b"4"), (b"b", None)))
 THIRD = Append(((b"b", None), (b"c", None), (b"a", b"5")))
 
 
-@settings(
-    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
-)
+@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 @given(st.lists(STEPS, max_size=16))
 @example([LEVEL, COMPACT, FIRST, SECOND, Snapshot(), Restart(), FIRST, Snapshot(), Restart()])
 @example([FIRST, LEVEL, SECOND, Snapshot(with_machine=True), Restart(), SECOND, Snapshot()])

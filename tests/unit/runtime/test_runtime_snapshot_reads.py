@@ -287,9 +287,7 @@ def play(steps: list[Step]) -> Run:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-SLOW = settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
-)
+SLOW = settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 DROPPED = Step(RESTART_DROP)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 
@@ -97,6 +98,9 @@ def test_a_lost_majority_is_refused_and_recovered_by_hand(
 
     began = time.monotonic()
     pod = f"{lab.name}-{survivor}"
+    inspect = ("exec", pod, "--", "quorate", "recover", "inspect", "--dirs", DATA, "--json")
+    (found,) = json.loads(lab.kubectl(*inspect))["directories"]
+    assert (found["nodeId"], found["damage"], found["isInUse"]) == (survivor, "", True)
     recover = ("exec", pod, "--", "quorate", "recover", "lost-majority", "--log-dir", DATA)
     said = lab.kubectl(*recover, "--at-restart", "--dry-run")
     assert "DRY RUN" in said

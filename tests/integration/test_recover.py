@@ -220,13 +220,24 @@ def test_a_running_controller_and_wrong_directories_are_refused(
         ("lost-majority", "-l", node.data, ACCEPT),
         ("endpoints", "-l", node.data, "--voter", f"1@{HOST}:1"),
         ("replica", "-l", node.data),
-        ("inspect", "--dirs", node.data),
     ):
         assert_error(quorate("recover", *command), "is in use", str(node.pid))
     assert_error(here("recover", "inspect", "--dirs", tmp_path / "none"), "not a directory")
     assert_error(here("recover", "inspect", "--dirs", tmp_path), "not formatted")
     assert_error(here("recover", "replica"), "QUORATE_METADATA_LOG_DIR", status=2)
     assert list(tmp_path.glob(".lock")) == []
+
+
+def test_the_directory_of_a_running_controller_can_be_inspected(quorum: Quorum) -> None:
+    """In a pod there is no other time to do so."""
+    node = quorum.nodes[1]
+    found = succeed("recover", "inspect", "--dirs", node.data, "--json").json()
+    (one,) = found["directories"]
+    assert (one["nodeId"], one["isInUse"], one["damage"]) == (1, True, "")
+    assert len(one["voters"]) == 3
+    assert any("may have grown since" in line for line in found["mayBeLost"])
+    assert "sound, in use" in succeed("recover", "inspect", "--dirs", node.data).out
+    assert quorum.until_voters(1, 2, 3)
 
 
 def test_dry_runs_change_nothing_and_inspect_says_what_is_where(quorum: Quorum) -> None:

@@ -83,7 +83,11 @@ def inspect(
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Print the state of each directory, which log is best, and what it may lack."""
+    """Print the state of each directory, which log is best, and what it may lack.
+
+    It changes nothing, so controllers may use the directories meanwhile. A directory may also be
+    the file with the output of `recover inspect --json` on another host.
+    """
     from quorate.recovery.choice import check_one_quorum, judge
     from quorate.recovery.examine import as_json as examination_json
 
@@ -91,8 +95,7 @@ def inspect(
     if not places:
         raise UsageError("--dirs contains no directory")
     with ExitStack() as locks:
-        directories, reports = _gather(locks, places)
-        found = _examine_all(directories) + reports
+        found = [each for place in places for each in _inspect(locks, place)]
     check_one_quorum(found)
     verdict = judge(found)
     if as_json:
@@ -113,6 +116,19 @@ def inspect(
     _print_lines("", verdict.lines)
 
 
+def _inspect(locks: ExitStack, place: Path) -> list[Examination]:
+    from quorate.log.errors import DirectoryLockedError
+    from quorate.recovery.examine import examine, examine_in_use
+
+    if place.is_file():
+        return _read_report(place)
+    try:
+        _lock(locks, _directory(place))
+    except DirectoryLockedError:
+        return [examine_in_use(place)]
+    return [examine(place)]
+
+
 def _table(found: Iterable[Examination]) -> str:
     header = ("Directory", "Replica", "LastEpoch", "LogEndOffset", "KnownCommitted", "State")
     rows = []
@@ -120,6 +136,8 @@ def _table(found: Iterable[Examination]) -> str:
         state = "sound" if each.is_sound else "damaged"
         if each.torn_bytes:
             state += f", {each.torn_bytes} bytes torn"
+        if each.is_in_use:
+            state += ", in use"
         numbers = (str(each.end.epoch), str(each.end.offset), str(each.known_committed))
         rows.append((each.directory, str(each.key), *numbers, state))
     return kafka_table(header, rows)

@@ -19,7 +19,7 @@ survivor never grants it a vote and answers with its own higher epoch, and the o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from quorate.raft.epochs import EPOCH_MAX
@@ -77,7 +77,7 @@ def judge(found: Sequence[Examination]) -> RecoveryVerdict:
     present = tuple(v.key for v in best.voters if any(same_replica(v.key, key) for key in at_hand))
     missing = tuple(v.key for v in best.voters if v.key not in present)
     is_complete = len(present) >= best.voters.majority if len(best.voters) else False
-    lines = _sentences(best, present, missing, is_complete)
+    lines = (*_sentences(best, present, missing, is_complete), *_in_use(found))
     return RecoveryVerdict(best, present, missing, is_complete, lines)
 
 
@@ -112,6 +112,12 @@ def _sentences(
     else:
         lines.append("the log contains no voters, so it is unknown which replicas form a majority")
     return tuple(lines)
+
+
+def _in_use(found: Iterable[Examination]) -> Iterator[str]:
+    keys = [each.key for each in found if each.is_in_use]
+    if keys:
+        yield f"a process uses the directory of {_names(keys)}: the log may have grown since"
 
 
 def _names(keys: Iterable[ReplicaKey]) -> str:

@@ -130,9 +130,16 @@ def plan_endpoints(
 ) -> CorrectedEndpoints:
     """Check steps 1 and 2 and choose the epoch, without side effects. RecoveryError if refused.
 
-    others: examinations of available directories. reports: examinations from other machines.
+    others: examinations of available directories. reports: examinations from other machines, made
+    while no process used the directory.
     """
     found = [chosen, *others, *reports]
+    in_use = [str(each.key) for each in reports if each.is_in_use]
+    if in_use:
+        raise RecoveryError(
+            f"the controller of {', '.join(in_use)} ran when its directory was inspected, and may "
+            "have written more since: stop it, and run `recover inspect` again"
+        )
     if not chosen.is_sound:
         raise RecoveryError(f"{chosen.directory} cannot be used: {chosen.damage}")
     if chosen.kraft_version < 1:

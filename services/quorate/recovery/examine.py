@@ -39,8 +39,10 @@ from quorate.raft.types import (
 from quorate.records.batch import decode_control_batch
 from quorate.records.errors import RecordsError
 from quorate.records.primitives import Buffer
+from quorate.recovery.errors import RecoveryError
 
 JSON_VERSION = 1
+IN_USE_TRIES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ class Examination:
     known_committed. epoch, leader_id, voted: from quorum-state. torn_bytes: the size of an
     unfinished write after the end, which was never acknowledged. damage: why a controller refuses
     to start on this directory, empty if it does not; for a damaged log, `end` is the end of the
-    readable part.
+    readable part. is_in_use: a process held the directory, so that its log may have grown since.
     """
 
     directory: str
@@ -72,6 +74,7 @@ class Examination:
     voted: ReplicaKey | None = None
     torn_bytes: int = 0
     damage: str = ""
+    is_in_use: bool = False
 
     @property
     def is_sound(self) -> bool:
@@ -112,6 +115,25 @@ def examine(directory: Path) -> Examination:
     if election is None:
         return found
     return replace(found, epoch=election.epoch, leader_id=election.leader_id, voted=election.voted)
+
+
+def examine_in_use(directory: Path) -> Examination:
+    """Examine the directory of a running controller, which keeps its lock.
+
+    The controller may write, roll and delete segments meanwhile, so whatever looks like damage is
+    examined again. MetaPropertiesError as for `examine`; RecoveryError if its files keep changing.
+    """
+    for _ in range(IN_USE_TRIES):
+        with suppress(FileNotFoundError):
+            found = replace(examine(directory), is_in_use=True)
+            if found.is_sound:
+                return found
+    try:
+        return replace(examine(directory), is_in_use=True)
+    except FileNotFoundError as error:
+        raise RecoveryError(
+            f"{directory} changes while it is read ({error}): try again, or stop its controller"
+        ) from error
 
 
 # --- the whole log --------------------------------------------------------------------------------
@@ -263,6 +285,7 @@ def as_json(found: Examination) -> dict[str, Any]:
         },
         "tornBytes": found.torn_bytes,
         "damage": found.damage,
+        "isInUse": found.is_in_use,
     }
 
 
@@ -289,6 +312,7 @@ def from_json(value: Any) -> Examination:
             None if voted is None else ReplicaKey(int(voted["id"]), voted["directoryId"]),
             int(value["tornBytes"]),
             str(value["damage"]),
+            bool(value.get("isInUse", False)),
         )
     except (KeyError, TypeError) as error:
         raise ValueError(f"it is not an examination of a directory ({error!r})") from error

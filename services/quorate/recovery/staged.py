@@ -28,7 +28,7 @@ from quorate.log.errors import LogError
 from quorate.raft.types import OffsetAndEpoch
 from quorate.recovery.change import timestamp
 from quorate.recovery.errors import RecoveryError
-from quorate.recovery.examine import Examination, examine
+from quorate.recovery.examine import Examination, examine, examine_in_use
 from quorate.recovery.lost_majority import LostMajority, plan_lost_majority, recover_lost_majority
 
 PLAN_FILE = "recover.plan"
@@ -83,7 +83,7 @@ def stage_lost_majority(
     The caller does not hold the lock, because a controller is running. RecoveryError if the remedy
     is refused.
     """
-    found = examine(directory)
+    found = examine_in_use(directory)
     todo = plan_lost_majority(found, others)
     path = directory / PLAN_FILE
     if dry_run:

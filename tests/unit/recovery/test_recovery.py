@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -39,7 +40,7 @@ from quorate.recovery.choice import (
 )
 from quorate.recovery.endpoints import correct_endpoints, with_endpoints
 from quorate.recovery.errors import RecoveryError
-from quorate.recovery.examine import Examination, as_json, examine, from_json
+from quorate.recovery.examine import Examination, as_json, examine, examine_in_use, from_json
 from quorate.recovery.lost_majority import plan_lost_majority, recover_lost_majority
 from quorate.recovery.replica import become_new_replica
 from quorate.recovery.staged import PLAN_FILE, apply_staged, parse_plan, stage_lost_majority
@@ -424,6 +425,48 @@ def test_endpoints_with_reports_force_the_epoch(tmp_path: Path) -> None:
     done = correct_endpoints(best, [], [report], {3: [(None, "new-3", 3)]})
     assert done.epoch == 2 + FORCED_EPOCH_MARGIN
     assert done.voted == ()
+
+
+def test_endpoints_need_reports_of_stopped_controllers(tmp_path: Path) -> None:
+    one, two = (replica(tmp_path, node_id) for node_id in (1, 2))
+    report = from_json(json.loads(json.dumps(as_json(examine_in_use(two)))))
+    assert report.is_in_use
+    moved = {1: [(None, "new-1", 9093)]}
+    with pytest.raises(RecoveryError, match="ran when its directory was inspected"):
+        correct_endpoints(one, [], [report], moved)
+    assert correct_endpoints(one, [], [examine(two)], moved).new_voters != ALL
+
+
+def test_a_directory_is_examined_while_its_log_grows(tmp_path: Path) -> None:
+    """No batch that is being written, and no segment that was just created, is damage."""
+    directory = replica(tmp_path, 1)
+    log = MetadataLog.open(
+        directory,
+        LogConfig(preallocate_bytes=0, segment_bytes_max=1_000),
+        on_durable=lambda _: None,
+        on_failure=lambda _: None,
+    )
+    is_done = threading.Event()
+
+    def write() -> None:
+        while not is_done.is_set():
+            batch = build_data_batch([(None, bytes(200))], 1)
+            stamp(batch, log.end_offset, 2)
+            log.append(1, [batch])
+            is_done.wait(0.001)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        examined = [examine_in_use(directory) for _ in range(50)]
+    finally:
+        is_done.set()
+        writer.join()
+        log.close()
+    assert all(found.is_sound for found in examined), [found.damage for found in examined]
+    offsets = [found.end.offset for found in examined]
+    assert offsets == sorted(offsets)
+    assert offsets[0] < offsets[-1]
 
 
 def test_endpoints_of_listeners_and_voters_that_are_not_there() -> None:

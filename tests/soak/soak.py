@@ -94,7 +94,11 @@ class Report:
 
 
 class Soak:
-    """One run below a folder. `run` is its whole life. peer_protocol: see `FaultyQuorum`."""
+    """One run below a folder. `run` is its whole life.
+
+    seconds: when no further fault begins, if there were `faults_min` by then, which takes longer
+    on a busy machine. peer_protocol: see `FaultyQuorum`.
+    """
 
     def __init__(
         self,
@@ -109,10 +113,12 @@ class Soak:
         settings: Mapping[str, object] | None = None,
         judges_lives: bool = True,
         peer_protocol: str = "grpc",
+        faults_min: int = 0,
     ) -> None:
         self._folder = folder
         self._library = library
         self._seconds = seconds
+        self._faults_min = faults_min
         self._say = say
         self._random = random.Random(seed)
         self._kinds = select(KINDS, kinds)
@@ -240,13 +246,17 @@ class Soak:
     async def _until_the_end(self) -> None:
         """Faults until the time is up; between two periods, those that end all processes."""
         period = 0
-        while time.monotonic() - self._began_s < self._seconds:
+        while self._goes_on():
             await self._next_fault()
             if self._period() != period:
                 period = self._period()
                 for kind in self._kinds:
                     if self._waits_for_period(kind):
                         await self._next_fault(kind)
+
+    def _goes_on(self) -> bool:
+        is_in_time = time.monotonic() - self._began_s < self._seconds
+        return is_in_time or sum(self._faults.values()) < self._faults_min
 
     # --- watching ---------------------------------------------------------------------------------
 

@@ -251,9 +251,9 @@ async def test_a_short_soak(tmp_path: Path, library: Path, group: str, protocol:
         settings=SHORT,
         judges_lives=False,
         peer_protocol=protocol,
+        faults_min=2,
     )
     report = await soak.run()
     assert report.is_good, (report.steps, report.violations, report.failures)
-    assert sum(report.faults.values()) > 1, report.steps
     assert (BROKEN_KAFKA in said(tmp_path)) is (protocol == KAFKA)
     print(f"\n{report.acknowledged} acknowledged; " + "; ".join(report.steps), end=" ")

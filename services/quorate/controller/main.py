@@ -48,6 +48,7 @@ from quorate.process.storage import Storage, open_storage
 from quorate.process.telemetry import NodeTelemetry
 from quorate.raft import RaftConfig
 from quorate.raft import outputs as out
+from quorate.raft.types import VoterSet
 from quorate.rpc.tls import TlsConfig
 from quorate.rpc.wire.limits import format_address
 from quorate.rpc.wire.values import FormatMode
@@ -194,14 +195,7 @@ class Controller:
             peers=peers_factory(config),
         )
         driver, loader = node.driver, node.loader
-        if len(unknown := config.undialled(driver.node.voters)):
-            LOGGER.warning(
-                "the log knows the voters %s only by %s, the listener for Kafka's brokers: name "
-                "the addresses of their first listener in controller.quorum.voters, or no leader "
-                "can be elected",
-                unknown,
-                config.kafka.name,
-            )
+        _warn_of_undialled(config, driver.node.voters)
         self._shutdown.add_listener(lambda error: driver.resign(f"the replica failed: {error}"))
         controller = _metadata_controller(config, meta, storage.log.recovered.end_offset)
         metadata = MetadataService(loader, controller, batch_bytes_max=BATCH_BYTES_MAX)
@@ -288,6 +282,18 @@ def _notify(node: MetadataReplica, metadata: MetadataService, watchers: WatchHub
 
     node.on_leadership = on_leadership
     node.on_committed = watchers.advanced
+
+
+def _warn_of_undialled(config: ControllerConfig, voters: VoterSet) -> None:
+    """Warn of voters that gRPC cannot reach."""
+    if len(unknown := config.undialled(voters)):
+        LOGGER.warning(
+            "the log knows the voters %s only by %s, the listener for Kafka's brokers: name the "
+            "addresses of their first listener in controller.quorum.voters, or no leader can be "
+            "elected",
+            unknown,
+            config.kafka.name,
+        )
 
 
 def _log_role(change: out.RoleChanged) -> None:

@@ -55,9 +55,11 @@ from quorate.rpc.wire.values import FormatMode
 from quorate.runtime.application_service import ApplicationService
 from quorate.runtime.authorizer import NodeAuthorizer
 from quorate.runtime.consistency import ConsistencyChecker
+from quorate.runtime.election_log import ElectionLog
 from quorate.runtime.metadata_service import MetadataService
 from quorate.runtime.service import NodeService
 from quorate.runtime.snapshots import SnapshotPolicy
+from quorate.runtime.voter_watch import VoterWatch
 from quorate.runtime.watchers import WatchHub, WatchLimits
 from quorate.telemetry.logs import NodeContext
 
@@ -182,6 +184,7 @@ class Controller:
 
     async def _serve(self, storage: Storage) -> None:
         config, meta = self._config, storage.meta
+        elections = ElectionLog()
         node = MetadataReplica(
             config,
             storage,
@@ -189,12 +192,13 @@ class Controller:
             self._shutdown,
             self._context,
             tls=self._tls,
-            on_role=_log_role,
+            on_role=elections.role_changed,
             policy=snapshot_policy(config),
             traces=self._telemetry.traces(),
             peers=peers_factory(config),
         )
         driver, loader = node.driver, node.loader
+        elections.bind(driver)
         _warn_of_undialled(config, driver.node.voters)
         self._shutdown.add_listener(lambda error: driver.resign(f"the replica failed: {error}"))
         controller = _metadata_controller(config, meta, storage.log.recovered.end_offset)
@@ -237,6 +241,7 @@ class Controller:
             self._server.component(),
             Component("watchers", lambda: watchers.start(self._shutdown.fail), watchers.stop),
             Component("leadership", stop=lambda: driver.hand_over(SHUTDOWN_TIMEOUT_S)),
+            Component.of("voter watch", VoterWatch(driver, elections)),
             Component.of("registration", Registration(shared)),
             Component.of("consistency check", checker),
             self._server.health(lambda: node.is_attached, self._shutdown),
@@ -294,13 +299,6 @@ def _warn_of_undialled(config: ControllerConfig, voters: VoterSet) -> None:
             unknown,
             config.kafka.name,
         )
-
-
-def _log_role(change: out.RoleChanged) -> None:
-    leader = "unknown" if change.leader_id is None else change.leader_id
-    LOGGER.info(
-        "%s in epoch %d, leader %s: %s", change.role.value, change.epoch, leader, change.reason
-    )
 
 
 def snapshot_policy(config: ControllerConfig) -> SnapshotPolicy:

@@ -45,6 +45,7 @@ from quorate.raft.types import OffsetAndEpoch
 from quorate.records.batch import build_control_batch, stamp
 from quorate.runtime.clock import Clock
 from quorate.runtime.outbound import Outbound
+from quorate.runtime.peer_contacts import PeerContacts
 from quorate.runtime.pending_appends import Commit, CommitOutcome, CommitQueue, PendingAppend
 from quorate.runtime.snapshot_receiver import SnapshotReceiver
 from quorate.runtime.tasks import explained
@@ -90,6 +91,7 @@ class RaftDriver:
     on_append: called with the offset and the bytes of each data batch that this replica appends as
     the leader, within the step that appends it. Set it while the replica leads.
     traces: traces sampled appends; None disables tracing.
+    contacts: how peers responded to requests other than Fetch, and the failures of all.
     """
 
     def __init__(
@@ -114,6 +116,7 @@ class RaftDriver:
         self.node = node
         self.log = log
         self.recorder = Recorder()
+        self.contacts = PeerContacts()
         self.commits = CommitQueue(self.recorder.commit_latency)
         self._quorum_state = quorum_state
         self._required_end = RequiredEndFile(partition_directory(log.directory))
@@ -234,6 +237,8 @@ class RaftDriver:
             return
         if self.traces is not None and isinstance(response, FetchResponse) and response.traces:
             self.traces.fetched(response.traces)
+        if not isinstance(response, FetchResponse):
+            self._note_contact(request_id)
         self._step(lambda now_ms: self.node.handle_response(request_id, response, now_ms))
 
     def unanswered(self, request_id: int, reason: str, *, refused: bool) -> None:
@@ -241,9 +246,15 @@ class RaftDriver:
 
         refused: no process listens at the address, or it closed the connection.
         """
+        self._note_contact(request_id, reason)
         self._step(
             lambda now_ms: self.node.handle_failure(request_id, reason, now_ms, refused=refused)
         )
+
+    def _note_contact(self, request_id: int, failure: str = "") -> None:
+        sent = self.node.core.inflight.get(request_id)
+        if sent is not None:
+            self.contacts.note(sent.replica_id, self._clock.now_ms(), failure)
 
     def connection_lost(self, leader_id: int) -> None:
         """Report to the node that the stream to this leader broke."""

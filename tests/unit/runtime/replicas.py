@@ -191,6 +191,7 @@ class Replica:
         self.committed: list[int] = []
         self.on_committed: Callable[[int], None] = lambda _offset: None
         self.on_leadership: Callable[[Any], None] = lambda _change: None
+        self.on_role: Callable[[out.RoleChanged], None] = lambda _change: None
         directory.mkdir(exist_ok=True)
         if not any(directory.iterdir()):
             write_bootstrap_checkpoint(directory, members or voters(1))
@@ -222,7 +223,7 @@ class Replica:
             self.clock,
             on_fatal=self.failures.append,
             on_committed=self._committed,
-            on_role=self.roles.append,
+            on_role=self._role_changed,
             on_leadership=self._leadership_changed,
         )
         self.snapshotter = Snapshotter(self.driver, policy or SnapshotPolicy(), self.loader)
@@ -237,6 +238,10 @@ class Replica:
         self.committed.append(offset)
         self.loader.committed(offset)
         self.on_committed(offset)
+
+    def _role_changed(self, change: out.RoleChanged) -> None:
+        self.roles.append(change)
+        self.on_role(change)
 
     def _leadership_changed(self, change: Any) -> None:
         self.on_leadership(change)

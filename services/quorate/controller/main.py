@@ -56,6 +56,8 @@ from quorate.runtime.application_service import ApplicationService
 from quorate.runtime.authorizer import NodeAuthorizer
 from quorate.runtime.consistency import ConsistencyChecker
 from quorate.runtime.election_log import ElectionLog
+from quorate.runtime.metadata_events import MetadataEvents
+from quorate.runtime.metadata_loader import MetadataLoader
 from quorate.runtime.metadata_service import MetadataService
 from quorate.runtime.service import NodeService
 from quorate.runtime.snapshots import SnapshotPolicy
@@ -204,6 +206,7 @@ class Controller:
         controller = _metadata_controller(config, meta, storage.log.recovered.end_offset)
         metadata = MetadataService(loader, controller, batch_bytes_max=BATCH_BYTES_MAX)
         metadata.bind(driver)
+        _log_events(config, loader, metadata, controller)
         if self._authorizer is not None:
             self._authorizer.follow(loader, node.voter_ids)
         shared = NodeComponents(
@@ -299,6 +302,19 @@ def _warn_of_undialled(config: ControllerConfig, voters: VoterSet) -> None:
             unknown,
             config.kafka.name,
         )
+
+
+def _log_events(
+    config: ControllerConfig,
+    loader: MetadataLoader,
+    metadata: MetadataService,
+    controller: MetadataController,
+) -> None:
+    """Log changes of brokers and topics while this node is the active controller."""
+    events = MetadataEvents(
+        lambda: metadata.is_active, controller.is_silent, config.broker_session_timeout_ms
+    )
+    loader.add_listener(events.changed)
 
 
 def snapshot_policy(config: ControllerConfig) -> SnapshotPolicy:

@@ -279,6 +279,11 @@ class MetadataController:
             refusal = _REFUSALS[type(request)]
             return [], refusal(error=refused.error, message=refused.message)
 
+    def is_silent(self, broker_id: int) -> bool:
+        """Whether this broker's session expired at the active controller."""
+        active = self._active_state
+        return active is not None and active.context.sessions.is_silent(broker_id)
+
     def _note_shutdown(self, broker_id: int, last_offset: int) -> None:
         """Record the offset that the other brokers must replay before this broker may stop."""
         broker = self.image.cluster.brokers.get(broker_id)
@@ -424,7 +429,7 @@ class MetadataController:
         context, settings = active.context, self.settings
         while (expired := context.sessions.expired(now_ms)) is not None:
             broker = context.image.cluster.brokers.get(expired)
-            context.sessions.end(expired)
+            context.sessions.expire(expired)
             if broker is not None and not broker.fenced:
                 return broker_manager.fence(context, broker)
         interval = settings.unclean_election_interval_ms

@@ -1,4 +1,4 @@
-"""A rate-limited log, for repeated warnings that untrusted clients cause.
+"""A rate-limited log, for repeated lines that untrusted clients cause.
 
 Rules:
 1. Each key may log `burst` lines at once, and one per `interval_s` in the long run. A client that
@@ -29,7 +29,7 @@ class _Bucket:
 
 
 class LimitedLog:
-    """Writes warnings to a logger within these limits. clock: monotonic seconds."""
+    """Writes lines to a logger within these limits. clock: monotonic seconds."""
 
     def __init__(
         self,
@@ -50,7 +50,11 @@ class LimitedLog:
         """The least recently logged key comes first."""
 
     def warning(self, key: Hashable, text: str, *args: object) -> None:
-        """Log a line about `key`, or count it as suppressed."""
+        """Log a WARNING about `key`, or count it as suppressed."""
+        self.log(logging.WARNING, key, text, *args)
+
+    def log(self, level: int, key: Hashable, text: str, *args: object) -> None:
+        """Log a line about `key` at `level`, or count it as suppressed."""
         bucket = self._bucket(key)
         if bucket.lines < 1:
             bucket.untold += 1
@@ -61,7 +65,7 @@ class LimitedLog:
         if bucket.untold:
             text, args = f"{text} (%d earlier messages suppressed)", (*args, bucket.untold)
             bucket.untold = 0
-        self._logger.warning(text, *args, stacklevel=2)
+        self._logger.log(level, text, *args, stacklevel=3)
 
     def _bucket(self, key: Hashable) -> _Bucket:
         """The refilled bucket of `key`, or the shared one (rule 3)."""

@@ -33,12 +33,23 @@ class BrokerSessions:
     def __init__(self, timeout_ms: int) -> None:
         self.timeout_ms = timeout_ms
         self._sessions: dict[int, BrokerSession] = {}
+        self._silent: set[int] = set()
 
     def begin(self, broker_id: int, broker_epoch: int, now_ms: int) -> BrokerSession:
         """Start a new session, replacing any previous one."""
+        self._silent.discard(broker_id)
         self._sessions.pop(broker_id, None)
         session = self._sessions[broker_id] = BrokerSession(broker_epoch, now_ms)
         return session
+
+    def expire(self, broker_id: int) -> None:
+        """End a session that `expired` returned."""
+        self.end(broker_id)
+        self._silent.add(broker_id)
+
+    def is_silent(self, broker_id: int) -> bool:
+        """Whether the last session of the broker expired."""
+        return broker_id in self._silent
 
     def end(self, broker_id: int) -> None:
         self._sessions.pop(broker_id, None)
@@ -56,6 +67,7 @@ class BrokerSessions:
         self, broker_id: int, broker_epoch: int, metadata_offset: int, now_ms: int
     ) -> BrokerSession:
         """Record a heartbeat of the broker."""
+        self._silent.discard(broker_id)
         session = self._sessions.pop(broker_id, None)
         if session is None or session.broker_epoch != broker_epoch:
             session = BrokerSession(broker_epoch, now_ms)

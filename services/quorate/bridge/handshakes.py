@@ -1,4 +1,4 @@
-"""Limits of TLS handshakes at the listener for Kafka's brokers: concurrency and rate.
+"""TLS handshakes at the listener for Kafka's brokers: limits of concurrency and rate, and faults.
 
 A handshake costs memory, and CPU time of the event loop for its signatures, before its peer is
 authenticated.
@@ -14,10 +14,13 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 from collections.abc import Callable
+from typing import Final
 
 from quorate.bridge.connections import KafkaConnection
+from quorate.rpc.errors import TlsError
 
 UNDER_WAY_MAX = 256
 PER_ADDRESS_MAX = 64
@@ -130,3 +133,29 @@ class Handshakes:
             if not turn.done():
                 turn.set_result(None)
         self._wake_later()
+
+
+_NO_TLS = "the client does not use TLS"
+_REJECTED = "the client rejected this node's certificate"
+_FAULTS: Final = {
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client presented no certificate",
+    "HTTP_REQUEST": _NO_TLS,
+    "WRONG_VERSION_NUMBER": _NO_TLS,
+    "RECORD_LAYER_FAILURE": _NO_TLS,
+    "TLSV1_ALERT_UNKNOWN_CA": f"{_REJECTED}: it does not trust the CA",
+    "SSLV3_ALERT_BAD_CERTIFICATE": _REJECTED,
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": _REJECTED,
+}
+"""What OpenSSL's reasons mean for the side that accepts connections."""
+
+
+def handshake_fault(error: Exception) -> str:
+    """Why a handshake failed, for the log; "" if the client has only closed the connection."""
+    if isinstance(error, TimeoutError):
+        return "it was not complete in time"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the client's certificate was rejected: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        reason = error.reason or str(error)
+        return _FAULTS.get(reason) or reason.lower().replace("_", " ")
+    return str(error) if isinstance(error, TlsError) else ""

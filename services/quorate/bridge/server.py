@@ -44,7 +44,7 @@ from quorate.bridge.frames import (
     read_rest,
     write_frame,
 )
-from quorate.bridge.handshakes import Handshakes
+from quorate.bridge.handshakes import Handshakes, handshake_fault
 from quorate.bridge.sasl import Authentication, FailedError, SaslAuthenticator, Session
 from quorate.metadata import requests as r
 from quorate.raft.errors import ErrorCode
@@ -217,11 +217,11 @@ class BridgeServer:
             is_over = True
         except s.BadMessageError as error:
             self._note(connection, str(error))
-        except (ssl.SSLError, TlsError) as error:
-            self._note(connection, f"TLS: {getattr(error, 'reason', None) or error}")
-        except (OSError, TimeoutError, asyncio.CancelledError):
-            # Cancelled: the connection was evicted, or the server stops.
-            pass
+        except (OSError, TimeoutError, TlsError, asyncio.CancelledError) as error:
+            # A failed handshake is logged already. Cancelled: the connection was evicted, or the
+            # server stops.
+            if writer is not None and isinstance(error, ssl.SSLError):
+                self._note(connection, f"TLS: {error.reason or error}")
         except Exception:
             LOGGER.exception("bridge: a request from %s failed", connection.host)
         finally:
@@ -254,6 +254,9 @@ class BridgeServer:
                     transport, _ = await loop.connect_accepted_socket(
                         lambda: protocol, accepted, ssl=self._context.current()
                     )
+            except (OSError, TlsError) as error:
+                self._note_handshake(connection, error)
+                raise
             finally:
                 self._handshakes.leave(connection)
         session = transport.get_extra_info("ssl_object")
@@ -261,6 +264,17 @@ class BridgeServer:
             None if session is None else session.getpeercert(), connection.host, self._mapping
         )
         return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
+
+    def _note_handshake(self, connection: KafkaConnection, error: Exception) -> None:
+        """Log why a handshake failed. A client that only closes its connection may be a probe."""
+        fault = handshake_fault(error)
+        if fault:
+            self._closed.warning(
+                (connection.host, fault),
+                "bridge: TLS handshake with %s failed: %s",
+                connection.host,
+                fault,
+            )
 
     def _note(self, connection: KafkaConnection, reason: str, kind: str = "") -> None:
         """Log why a connection is closed. kind: each one is rate limited separately per host."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -146,14 +147,19 @@ async def test_only_certificates_of_our_authorities_are_taken(
     assert await reader.read() == b"" or reader.at_eof(), "without TLS"
     writer.close()
     assert not lab.heard.callers
-    said = [record.getMessage() for record in caplog.records]
-    assert len(said) == 1, said
-    assert said[0].startswith(f"bridge: the connection of {HOST} is closed: TLS: ")
+    failed = f"bridge: TLS handshake with {HOST} failed: "
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{failed}the client presented no certificate",
+        f"{failed}the client's certificate was rejected: unable to get local issuer certificate",
+        f"{failed}the client does not use TLS",
+    ]
+    assert await lab.ask(None) is None
+    assert len(caplog.records) == 3, "a client that tries again and again does not fill the log"
     assert len(lab.connections) == 0
 
 
 async def test_a_handshake_that_is_not_finished_ends(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(module, "HANDSHAKE_S", 0.2)
     reader, writer = await asyncio.open_connection(*lab.server.addresses[0])
@@ -161,6 +167,42 @@ async def test_a_handshake_that_is_not_finished_ends(
         assert await reader.read() == b""
     writer.close()
     assert len(lab.connections) == 0
+    assert caplog.messages == [
+        f"bridge: TLS handshake with {HOST} failed: it was not complete in time"
+    ]
+
+
+async def test_a_client_that_rejects_the_nodes_certificate(
+    lab: Lab, caplog: pytest.LogCaptureFixture
+) -> None:
+    lab.authority = make_authority(lab.folder, "other")
+    context = lab.context(None)
+
+    def ask() -> None:
+        with (
+            socket.create_connection(lab.server.addresses[0], 10) as made,
+            context.wrap_socket(made, server_hostname=HOST),
+        ):
+            pass
+
+    with pytest.raises(ssl.SSLCertVerificationError):
+        await asyncio.to_thread(ask)
+    async with asyncio.timeout(10):
+        while not caplog.messages:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    (line,) = caplog.messages
+    assert "failed: the client rejected this node's certificate: it does not trust the CA" in line
+
+
+async def test_a_probe_that_only_connects_is_not_logged(
+    lab: Lab, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, writer = await asyncio.open_connection(*lab.server.addresses[0])
+    writer.close()
+    await writer.wait_closed()
+    broker = make_certificate(lab.folder, "broker", lab.authority)
+    assert await lab.ask(broker) is not None
+    assert caplog.messages == []
 
 
 async def test_changed_files_count_for_the_next_connection(lab: Lab) -> None:

@@ -2,11 +2,13 @@
 
 `describe --status` and `describe --replication` use the names, order and spacing of Kafka 4.
 Additions: CommittedVoters while they differ from the current voters (KIP-853, "describe --status"),
-one node's view while there is no leader, which Kafka's tool cannot show, and in the last column of
-`describe --replication` the software of each replica, while not all run the same.
+one node's view while there is no leader, which Kafka's tool cannot show, and two more columns of
+`describe --replication`: the software of each replica, while not all run the same, and its state,
+while a voter is offline. `describe --status` then has OfflineVoters.
 
 Rules: a lag is the distance from the leader's log end offset; -1 means "unknown". A leader that is
-removing itself, before that change is committed, is among the observers.
+removing itself, before that change is committed, is among the observers. Ages are those of the
+leader's clock, which made the timestamps.
 """
 
 from __future__ import annotations
@@ -32,6 +34,8 @@ HEADER = (
     "Status",
 )
 SOFTWARE = "Implementation"
+STATE = "State"
+ONLINE, OFFLINE = "Online", "Offline"
 NONE_KNOWN: Final[Mapping[int, Software]] = MappingProxyType({})
 
 SILENT_AFTER_MS = 2_000
@@ -40,11 +44,14 @@ SILENT_AFTER_MS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One replica in `describe --replication`. lag: records behind the leader, -1 if unknown."""
+    """One replica in `describe --replication`. lag: records behind the leader, -1 if unknown.
+    state: ONLINE or OFFLINE; "" if unknown.
+    """
 
     status: ReplicaStatus
     lag: int
     role: str
+    state: str = ""
 
 
 def endpoint_text(endpoint: Endpoint) -> str:
@@ -58,15 +65,24 @@ def from_leader(description: DescribeQuorumResponse) -> bool:
     return description.error is ErrorCode.NONE and description.leader.id is not None
 
 
-def silent_voters(description: DescribeQuorumResponse) -> list[ReplicaKey]:
-    """Return the voters that do not fetch.
+def leader_now_ms(description: DescribeQuorumResponse) -> int:
+    """Return the time of the leader's clock when it answered.
 
-    The latest fetch time of any replica is the current time of the leader's clock, because the
-    leader reports itself as up to date.
+    It is the latest fetch time of any replica, because the leader reports itself as up to date.
     """
     statuses = (*description.voters, *description.observers)
-    now_ms = max((status.last_fetch_ms for status in statuses), default=0)
-    return [v.replica for v in description.voters if now_ms - v.last_fetch_ms > SILENT_AFTER_MS]
+    return max((status.last_fetch_ms for status in statuses), default=0)
+
+
+def is_silent(status: ReplicaStatus, now_ms: int) -> bool:
+    """Whether a replica does not fetch. now_ms: see `leader_now_ms`."""
+    return now_ms - status.last_fetch_ms > SILENT_AFTER_MS
+
+
+def silent_voters(description: DescribeQuorumResponse) -> list[ReplicaKey]:
+    """Return the voters that do not fetch."""
+    now_ms = leader_now_ms(description)
+    return [voter.replica for voter in description.voters if is_silent(voter, now_ms)]
 
 
 def leader_id(description: DescribeQuorumResponse) -> int:
@@ -88,6 +104,8 @@ def status_text(cluster_id: str, description: DescribeQuorumResponse) -> str:
         ("CurrentVoters", _voters_text(_voters(description))),
         ("CurrentObservers", _voters_text((o.replica, o.endpoints) for o in description.observers)),
     ]
+    if offline := _offline_text(description):
+        lines.append(("OfflineVoters", offline))
     if _uncommitted(description):
         lines.append(("CommittedVoters", _voters_text(_members(description.committed_voters))))
     return "\n".join(f"{name + ':':<24}{printable(value)}" for name, value in lines)
@@ -107,6 +125,9 @@ def status_json(cluster_id: str, description: DescribeQuorumResponse) -> dict[st
         "kraftVersion": description.kraft_version,
         "currentVoters": [_member_json(*voter) for voter in _voters(description)],
         "currentObservers": [_member_json(o.replica, o.endpoints) for o in description.observers],
+        "offlineVoters": [
+            {"id": key.id, "directoryId": key.directory_id} for key in _offline(description)
+        ],
         "committedVoters": [
             _member_json(*voter) for voter in _members(description.committed_voters)
         ],
@@ -115,21 +136,24 @@ def status_json(cluster_id: str, description: DescribeQuorumResponse) -> dict[st
 
 def replication_text(
     description: DescribeQuorumResponse,
-    now_ms: int | None = None,
     software: Mapping[int, Software] = NONE_KNOWN,
+    *,
+    ages: bool = False,
 ) -> str:
-    """Format the output of `describe --replication`; with `now_ms`, ages instead of timestamps.
+    """Format the output of `describe --replication`.
 
-    software: of each replica, by its id. If all that are known run the same, the columns are those
-    of Kafka's tool.
+    software: of each replica, by its id. ages: print ages instead of timestamps. If all voters
+    fetch, and all that are known run the same, the columns are those of Kafka's tool.
     """
+    now_ms = leader_now_ms(description) if ages else None
+    has_offline = bool(_offline(description))
     is_mixed = len({each for each in software.values() if each != UNKNOWN}) > 1
 
-    def more(row: Row) -> tuple[str, ...]:
-        return (str(software.get(row.status.replica.id, UNKNOWN)),) if is_mixed else ()
+    def more(name: str, state: str) -> tuple[str, ...]:
+        return ((name,) if is_mixed else ()) + ((state,) if has_offline else ())
 
     return kafka_table(
-        (*HEADER, SOFTWARE) if is_mixed else HEADER,
+        (*HEADER, *more(SOFTWARE, STATE)),
         [
             (
                 str(row.status.replica.id),
@@ -139,7 +163,7 @@ def replication_text(
                 _time(row.status.last_fetch_ms, now_ms),
                 _time(row.status.last_caught_up_ms, now_ms),
                 row.role,
-                *more(row),
+                *more(str(software.get(row.status.replica.id, UNKNOWN)), row.state),
             )
             for row in replication_rows(description)
         ],
@@ -159,6 +183,7 @@ def replication_json(
             "lastFetchTimestamp": row.status.last_fetch_ms,
             "lastCaughtUpTimestamp": row.status.last_caught_up_ms,
             "status": row.role,
+            "state": row.state.lower() or None,
             "implementation": known.implementation or None,
             "version": known.version or None,
         }
@@ -169,11 +194,14 @@ def replication_json(
 
 def replication_rows(description: DescribeQuorumResponse) -> list[Row]:
     """Return the leader, then the other voters, then the observers, in the response's order."""
-    leader = _leader(description)
-    end = -1 if leader is None else leader.log_end_offset
+    leader = leader_status(description)
+    now_ms = leader_now_ms(description)
 
     def row(status: ReplicaStatus, role: str) -> Row:
-        return Row(status, -1 if leader is None else end - status.log_end_offset, role)
+        if leader is None:
+            return Row(status, -1, role)
+        state = OFFLINE if is_silent(status, now_ms) else ONLINE
+        return Row(status, leader.log_end_offset - status.log_end_offset, role, state)
 
     rows = [] if leader is None else [row(leader, "Leader")]
     rows += [row(voter, "Follower") for voter in description.voters if voter is not leader]
@@ -182,11 +210,19 @@ def replication_rows(description: DescribeQuorumResponse) -> list[Row]:
 
 
 def max_follower_lag(description: DescribeQuorumResponse) -> tuple[int, int]:
-    """Return the lag of the slowest voter, in records and in milliseconds; -1 if unknown."""
-    leader = _leader(description)
+    """Return the lag of the slowest voter, in records and in milliseconds; -1 if unknown.
+
+    Of voters with the same log end offset, as in an idle quorum, it is the one that has not been
+    caught up for longest: a voter that is offline, if there is one.
+    """
+    leader = leader_status(description)
     if leader is None:
         return -1, -1
-    last = min(description.voters, key=lambda voter: voter.log_end_offset, default=leader)
+    last = min(
+        description.voters,
+        key=lambda voter: (voter.log_end_offset, voter.last_caught_up_ms),
+        default=leader,
+    )
     lag = leader.log_end_offset - last.log_end_offset
     if last is leader:
         return lag, 0
@@ -195,7 +231,7 @@ def max_follower_lag(description: DescribeQuorumResponse) -> tuple[int, int]:
     return lag, leader.last_caught_up_ms - last.last_caught_up_ms
 
 
-def _leader(description: DescribeQuorumResponse) -> ReplicaStatus | None:
+def leader_status(description: DescribeQuorumResponse) -> ReplicaStatus | None:
     """Return the leader's status, the reference for lags; None in another node's view."""
     if not from_leader(description):
         return None
@@ -203,6 +239,23 @@ def _leader(description: DescribeQuorumResponse) -> ReplicaStatus | None:
         if replica.replica.id == description.leader.id:
             return replica
     return None
+
+
+def _offline(description: DescribeQuorumResponse) -> list[ReplicaKey]:
+    """The voters that are offline; empty in another node's view, which does not know them."""
+    return silent_voters(description) if leader_status(description) is not None else []
+
+
+def _offline_text(description: DescribeQuorumResponse) -> str:
+    """The voters that are offline, each with the age of its last fetch."""
+    now_ms = leader_now_ms(description)
+    return ", ".join(
+        f"{voter.replica.id} (last fetch {_time(voter.last_fetch_ms, now_ms)})"
+        if voter.last_fetch_ms >= 0
+        else f"{voter.replica.id} (no fetch in this epoch)"
+        for voter in description.voters
+        if voter.replica in _offline(description)
+    )
 
 
 def _voters(
@@ -248,5 +301,4 @@ def _member_json(key: ReplicaKey, endpoints: tuple[Endpoint, ...]) -> dict[str, 
 def _time(moment_ms: int, now_ms: int | None) -> str:
     if moment_ms < 0 or now_ms is None:
         return str(moment_ms)
-    # Because of clock skew, the leader's timestamp may be ahead of the local clock.
-    return f"{max(0, now_ms - moment_ms)} ms ago"
+    return f"{now_ms - moment_ms} ms ago"

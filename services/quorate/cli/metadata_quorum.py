@@ -5,7 +5,6 @@ Source: KIP-853, "kafka-metadata-quorum"; KIP-595 and KIP-836 for describe. Mess
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -110,11 +109,10 @@ def describe(
     elif status:
         print(text.status_text(cluster_id, response))
     else:
-        now_ms = int(time.time() * 1000) if human_readable else None
-        print(text.replication_text(response, now_ms, software))
+        print(text.replication_text(response, software, ages=human_readable))
     if not description.is_leaders_view:
         raise CommandError(
-            f"{_no_leader(description)} (the output above is the view of {description.answered_by})"
+            f"{no_leader(description)} (the output above is the view of {description.answered_by})"
         )
 
 
@@ -138,11 +136,11 @@ def _describe_with_software(
 def _leaders_view(context: typer.Context) -> DescribeQuorumResponse:
     description = _describe(context)
     if not description.is_leaders_view:
-        raise CommandError(_no_leader(description))
+        raise CommandError(no_leader(description))
     return description.response
 
 
-def _no_leader(description: QuorumDescription) -> str:
+def no_leader(description: QuorumDescription) -> str:
     """Explain why only one node's view is available, and what to do about it."""
     response = description.response
     voters = response.voter_set

@@ -51,6 +51,11 @@ COMMANDS: dict[str, Lazy] = {
         "app",
         "Describe a quorum; add and remove controllers; move leadership.",
     ),
+    "health": Lazy(
+        "quorate.cli.health",
+        "health",
+        "Check the quorum: a leader, and a majority that has caught up.",
+    ),
     "cluster": Lazy(
         "quorate.cli.cluster", "app", "Show a cluster's id and nodes; unregister brokers."
     ),

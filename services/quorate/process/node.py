@@ -19,6 +19,7 @@ from quorate.log.metadata_log import MetadataLog, partition_directory
 from quorate.log.quorum_state import REMOVED_MARKER, QuorumStateFile
 from quorate.log.recovery import log_recovery
 from quorate.process.component import Component
+from quorate.process.log_level import LogLevelConfig
 from quorate.process.node_config import NodeConfig
 from quorate.process.shutdown import Shutdown
 from quorate.process.storage import Storage
@@ -92,6 +93,7 @@ class MetadataReplica:
         if peers is not None:
             self.transport = peers(self.transport, lambda: self._raft.voters)
         self.loader = MetadataLoader(log, on_fatal=shutdown.fail)
+        self.loader.add_listener(LogLevelConfig(config, context).changed)
         self.driver = storage.driver = RaftDriver(
             self._raft,
             log,

@@ -18,7 +18,7 @@ from quorate.process.properties import ParsedProperties, values_of
 from quorate.process.setting import Setting, declared_in, required, setting
 from quorate.raft.types import Endpoint, VoterSet
 from quorate.rpc.principals import PrincipalMapping
-from quorate.telemetry.logs import LogFormat
+from quorate.telemetry.logs import LogFormat, LogLevel
 
 KAFKA_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 AUTHORIZER = "authorizer.class.name"
@@ -144,6 +144,13 @@ class NodeConfig(ABC):
         types.member(LogFormat),
         "text",
         "Ours. The format of the log on stderr: plain text lines, or one JSON object per line.",
+    )
+    log_level: LogLevel = setting(
+        "quorate.log.level",
+        types.member(LogLevel),
+        "info",
+        "Ours. The lowest level that is logged. The broker config of this name changes it while "
+        "the node runs: that of the node's id, else the default for all brokers.",
     )
 
     endpoints: tuple[Endpoint, ...]

@@ -42,7 +42,7 @@ def run_node(
     run: gets the shutdown that SIGTERM and SIGINT request. endings: further errors that end the
     process with a one-line message.
     """
-    context = logs.configure(config.role, config.node_id, config.log_format)
+    context = logs.configure(config.role, config.node_id, config.log_format, level=config.log_level)
     tune_malloc()
     allow_freezing()
 

@@ -1,7 +1,8 @@
 """The log of a process: text lines for people, or one JSON object per line for programs.
 
 Every record of a node carries the node id and, once its replica runs, the epoch and the log end
-offset at that time. Secrets are never logged: messages name files, ids and addresses.
+offset at that time. An event may give its own epoch (`extra`): the current one may be later.
+Secrets are never logged: messages name files, ids and addresses.
 """
 
 from __future__ import annotations
@@ -23,18 +24,33 @@ class LogFormat(StrEnum):
     JSON = "json"
 
 
+class LogLevel(StrEnum):
+    """The lowest level that is logged."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
 class NodeContext(logging.Filter):
-    """Adds role, node id and position to each record. position: None while there is no replica."""
+    """Adds role, node id and position to each record.
+
+    position: None while there is no replica. set_level: changes the level of the process if its
+    log is configured here; that of a program that embeds a node is the program's.
+    """
 
     def __init__(self, role: str, node_id: int) -> None:
         super().__init__()
         self._role = role
         self._node_id = node_id
         self.position: Callable[[], Position] | None = None
+        self.set_level: Callable[[LogLevel], None] = lambda _level: None
 
     def filter(self, record: logging.LogRecord) -> bool:
         record.role, record.node_id = self._role, self._node_id
-        record.epoch, record.offset = self.position() if self.position else (None, None)
+        epoch, record.offset = self.position() if self.position else (None, None)
+        record.epoch = record.__dict__.get("epoch", epoch)
         return True
 
 
@@ -85,19 +101,35 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(said, ensure_ascii=False).translate(_ESCAPES)
 
 
+def set_level(level: LogLevel) -> None:
+    """Log at `level` and above from now on.
+
+    Other libraries log at INFO at most: their details may contain what clients sent.
+    """
+    logging.getLogger("quorate").setLevel(level.name)
+    logging.getLogger().setLevel(max(logging.INFO, getattr(logging, level.name)))
+
+
 def configure(
-    role: str, node_id: int, log_format: LogFormat = LogFormat.TEXT, stream: TextIO | None = None
+    role: str,
+    node_id: int,
+    log_format: LogFormat = LogFormat.TEXT,
+    stream: TextIO | None = None,
+    *,
+    level: LogLevel = LogLevel.INFO,
 ) -> NodeContext:
-    """Make all loggers of this process write to `stream` (default: stderr), at INFO and above.
+    """Make all loggers of this process write to `stream` (default: stderr), at `level` and above.
 
     role: controller or broker, which precedes the node id in a text line. Replaces the previous
     configuration. Returns the context, whose `position` the caller sets once the replica runs.
     """
     context = NodeContext(role, node_id)
+    context.set_level = set_level
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.addFilter(context)
     handler.setFormatter(JsonFormatter() if log_format is LogFormat.JSON else TextFormatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    set_level(level)
     # gRPC warns about each stream that a shutdown cuts off, which every shutdown does.
     logging.getLogger("grpc._cython").setLevel(logging.ERROR)
     return context

@@ -9,16 +9,18 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from quorate.telemetry.logs import LogFormat, configure
+from quorate.telemetry.logs import LogFormat, LogLevel, configure
 
 
 @pytest.fixture(autouse=True)
 def _loggers_as_they_were() -> Iterator[None]:
     root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
+    own = logging.getLogger("quorate")
+    handlers, level, own_level = root.handlers[:], root.level, own.level
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
+    own.setLevel(own_level)
 
 
 def test_text_says_node_epoch_and_offset() -> None:
@@ -79,3 +81,33 @@ def test_the_last_configuration_counts() -> None:
     logging.getLogger("quorate.x").info("once")
     assert first.getvalue() == ""
     assert second.getvalue().count("once") == 1
+
+
+@pytest.mark.parametrize(
+    ("level", "own", "others"),
+    [
+        (LogLevel.DEBUG, ["debug", "info", "warning", "error"], ["info", "warning", "error"]),
+        (LogLevel.INFO, ["info", "warning", "error"], ["info", "warning", "error"]),
+        (LogLevel.WARNING, ["warning", "error"], ["warning", "error"]),
+        (LogLevel.ERROR, ["error"], ["error"]),
+    ],
+)
+def test_the_level_is_the_lowest_that_is_logged(
+    level: LogLevel, own: list[str], others: list[str]
+) -> None:
+    """The details of other libraries are never logged: they may contain what clients sent."""
+    said = io.StringIO()
+    configure("controller", 7, LogFormat.TEXT, said, level=level)
+    for name in ("quorate.x", "other.x"):
+        for each in LogLevel:
+            logging.getLogger(name).log(getattr(logging, each.name), "%s %s", name, each.value)
+    messages = [line.rpartition("] ")[2] for line in said.getvalue().splitlines()]
+    assert messages == [f"quorate.x {each}" for each in own] + [f"other.x {e}" for e in others]
+
+
+def test_an_event_may_be_of_an_earlier_epoch_than_the_current_one() -> None:
+    said = io.StringIO()
+    context = configure("controller", 7, LogFormat.TEXT, said)
+    context.position = lambda: (3, 42)
+    logging.getLogger("quorate.x").info("started", extra={"epoch": 0})
+    assert "[controller 7 epoch 0 offset 42] started" in said.getvalue()

@@ -7,7 +7,7 @@ from quorate.controller.config import ControllerConfig
 from quorate.controller.config_reader import load_config
 from quorate.process.properties import ConfigError
 from quorate.process.telemetry import NodeTelemetry
-from quorate.telemetry.logs import LogFormat
+from quorate.telemetry.logs import LogFormat, LogLevel
 
 BASE = {
     "QUORATE_PROCESS_ROLES": "controller",
@@ -29,6 +29,7 @@ def test_everything_is_off_by_default() -> None:
     assert config.otlp_endpoint is None
     assert config.trace_sample_ratio == 0
     assert config.log_format is LogFormat.TEXT
+    assert config.log_level is LogLevel.INFO
     assert not NodeTelemetry.is_wanted(config)
 
 
@@ -53,6 +54,7 @@ def test_traces_go_to_the_collector() -> None:
 @pytest.mark.parametrize(
     ("environment", "said"),
     [
+        ({"LOG_LEVEL": "verbose"}, "debug, info, warning, error"),
         ({"HTTP_LISTENER": "9464"}, "not host:port"),
         ({"HTTP_LISTENER": ":0"}, "not a port"),
         ({"OTLP_ENDPOINT": "collector:4317"}, "not an http or https URL"),

@@ -425,8 +425,9 @@ def test_what_filters_match(cluster: Cluster, chosen: r.AclFilter, found: set[in
     cluster.ask(r.CreateAcls(ACLS))
     answer = cluster.ask(r.DeleteAcls((chosen, chosen)))
     assert set(answer.results[0].acls) == {ACLS[n] for n in found}
-    assert answer.results[1].acls == (), "they are gone already"
+    assert answer.results[1].acls == answer.results[0].acls, "as in Kafka, of each filter"
     assert len(cluster.committed.acls.acls) == len(ACLS) - len(found)
+    assert len(cluster.last) == len(found), "each is removed once"
 
 
 @pytest.mark.parametrize(

@@ -129,13 +129,13 @@ def delete_acls(
         if fault:
             results.append(DeletedAcls(error=ErrorCode.INVALID_REQUEST, message=fault))
             continue
-        found = [
-            record for record in context.image.acls.matching(chosen) if record.id not in removed
-        ]
-        if len(removed) + len(found) > context.settings.records_per_batch_max:
+        # An ACL that several filters match is in the result of each, as in Kafka.
+        found = context.image.acls.matching(chosen)
+        ids = removed | {record.id for record in found}
+        if len(ids) > context.settings.records_per_batch_max:
             results.append(DeletedAcls(error=ErrorCode.POLICY_VIOLATION, message=TOO_MANY))
             continue
-        removed |= {record.id for record in found}
+        removed = ids
         results.append(DeletedAcls(tuple(map(acl_of, found))))
     records: list[MetadataRecord] = [
         RemoveAccessControlEntryRecord(acl_id, version=0)

@@ -163,9 +163,12 @@ def directory(broker: int, number: int) -> uuid.UUID:
 
 
 def unregister_broker(state: State, broker_id: int | None = None) -> Script:
+    return [unregistration(state.broker(0.1) if broker_id is None else broker_id)]
+
+
+def unregistration(broker_id: int) -> Request:
     key = s.UNREGISTER_BROKER
-    broker = state.broker(0.1) if broker_id is None else broker_id
-    return [common("UnregisterBroker", key, 0, whole(key, 0, broker_id=broker))]
+    return common("UnregisterBroker", key, 0, whole(key, 0, broker_id=broker_id))
 
 
 def register_controller(state: State) -> Script:

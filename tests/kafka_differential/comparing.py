@@ -1,7 +1,8 @@
 """Compares what the two controllers answered and wrote for one request.
 
-Equal bytes are equal. Otherwise both are decoded, and what each controller chose or measured itself
-is replaced: ids by `Aliases`, times by `Moment`. What then differs is a `Difference`.
+What is equal but for ids is equal (`translating`). Otherwise both are decoded, and what each
+controller chose or measured itself is replaced: ids by `Aliases`, times by `Moment`. What then
+differs is a `Difference`.
 """
 
 from __future__ import annotations
@@ -20,14 +21,13 @@ from quorate.metadata.image.partitions import NO_LEADER
 from quorate.records import metadata as rec
 from quorate.records.batch import BatchHeader
 
-from tests.kafka_differential.side import ID_PATTERN, NEVER, Aliases, Batch, Side
+from tests.kafka_differential.side import EPOCH_FIELDS, ID_PATTERN, NEVER, Aliases, Batch, Side
+from tests.kafka_differential.translating import same_batches, same_response
 from tests.wire.compared_clusters import CONTROLLER
 
 TOLERANCE_MS: Final = 10_000
 """How far apart the two controllers may have handled a request."""
-CORRELATION_BYTES: Final = 4
 TOKEN_TIMES: Final = ("issue_timestamp", "max_timestamp", "expiration_timestamp")
-EPOCH_FIELDS: Final = frozenset({"broker_epoch", "epoch"})
 SETS: Final = frozenset({"eligible_leader_replicas", "last_known_elr"})
 """Fields whose order has no meaning; in Kafka it is that of a hash table."""
 VARIABLE: Final = re.compile(r"'[^']*'|\[[^]]*\]|-?\d+(\.\d+)?")
@@ -157,7 +157,7 @@ def compare_responses(
 ) -> Difference | None:
     """The difference of two responses. key: API key and version. frames: Kafka's first."""
     kafkas, quorates = frames
-    if kafkas[CORRELATION_BYTES:] == quorates[CORRELATION_BYTES:]:
+    if same_response(frames, [side.aliases for side in sides]):
         return None
     if not kafkas or not quorates:
         who = "Kafka's" if not kafkas else "Quorate's"
@@ -241,9 +241,7 @@ def compare_records(
     shape_only: the request lets the controller place replicas, so only their numbers are compared.
     """
     kafkas, quorates = ([batch for _, batch in each] for each in batches)
-    if [[value for value, _ in batch] for batch in kafkas] == [
-        [value for value, _ in batch] for batch in quorates
-    ]:
+    if same_batches(kafkas, quorates, [side.aliases for side in sides]):
         return None
     found = [
         [
@@ -364,13 +362,27 @@ def compare_images(sides: Sequence[Side]) -> Difference | None:
     return Difference("image", "records", ", ".join(types), *map(repr, only))
 
 
+def differing(sides: Sequence[Side]) -> list[tuple[Side, AnyRecord]]:
+    """The records that only one of the images has, each with its side."""
+    first, second = (
+        {repr(plain(each, side.aliases)): each for each in _records(side)} for side in sides
+    )
+    return [
+        (side, record)
+        for side, mine, yours in ((sides[0], first, second), (sides[1], second, first))
+        for text, record in mine.items()
+        if text not in yours
+    ]
+
+
 def _contents(side: Side) -> list[str]:
+    return sorted(repr(plain(each, side.aliases)) for each in _records(side))
+
+
+def _records(side: Side) -> Iterator[AnyRecord]:
     """What an image has, without the controller's own registration, and without the mark that
     Kafka's nodes use the quorum, which Quorate's controllers alone write.
     """
-    return sorted(
-        repr(plain(each, side.aliases))
-        for each in side.image.records()
-        if getattr(each, "controller_id", None) != CONTROLLER
-        and not isinstance(each, rec.NoOpRecord)
-    )
+    for each in side.image.records():
+        if getattr(each, "controller_id", None) != CONTROLLER and type(each) is not rec.NoOpRecord:
+            yield each

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Final
 
 from tests.integration.support import CLUSTER, PARTITION
-from tests.kafka import KAFKA_4_3, fetch
+from tests.kafka_differential.kafka_host import KafkaHost
 from tests.kafka_differential.side import Side
-from tests.wire.compared_clusters import start_kafkas_controller, start_quorates_controller
+from tests.wire.compared_clusters import KAFKAS_OWN, start_quorates_controller
+from tests.wire.kafka_nodes import make_controller, only_voter
 
 RELEASE: Final = "4.3"
 USER: Final = "broker"
@@ -37,25 +38,20 @@ KAFKAS: Final[Mapping[str, object]] = {
     "controller.quorum.append.linger.ms": 0,
     "auto.leader.rebalance.enable": "false",
 }
-JVM: Final = (
-    "-Xmx1g",
-    "-XX:TieredStopAtLevel=4",
-    # Each request writes several lines otherwise.
-    "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
-)
 
 
 @contextmanager
-def controllers(folder: Path) -> Iterator[tuple[Side, Side]]:
-    """Both controllers, Kafka's first, started at once. folder: a new one for their files."""
-    fetch(KAFKA_4_3)
+def controllers(folder: Path, host: KafkaHost) -> Iterator[tuple[Side, Side]]:
+    """Both controllers, Kafka's first, started at once. folder: a new one for their files. host: of
+    Kafka's controller.
+    """
     folder.mkdir(parents=True)
 
     def kafkas(stack: ExitStack) -> Side:
-        port, data = start_kafkas_controller(
-            folder / "kafka", stack, RELEASE, {**QUIET, **KAFKAS}, JVM
-        )
-        return Side("Kafka", port, data / PARTITION)
+        node, address = make_controller(folder / "kafka", {**KAFKAS_OWN, **QUIET, **KAFKAS})
+        stack.callback(host.stop)
+        host.start(node, RELEASE, only_voter(address))
+        return Side("Kafka", int(address.rpartition(":")[2]), node.folder / "data" / PARTITION)
 
     def quorates(stack: ExitStack) -> Side:
         (folder / "quorate").mkdir()

@@ -69,7 +69,3 @@ class Stream:
         """Whether a request may be sent now."""
         state = State(side.image, self._chance, side.stopped)
         return request.is_safe is None or request.is_safe(state)
-
-    def end_script(self) -> None:
-        """Drop what belongs to the last request: the controllers are new."""
-        self._waiting.clear()

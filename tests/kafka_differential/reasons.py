@@ -52,7 +52,7 @@ REASONS: Final[Sequence[Reason]] = (
         "known leader that is not a replica any more",
     ),
     Reason(
-        "UpdateFeatures of several: message: .*",
+        "(UpdateFeatures of several|AlterClientQuotas with several errors): message: .*",
         "of several errors, the first is reported, in Kafka in the order of a hash table",
     ),
     Reason(

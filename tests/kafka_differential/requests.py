@@ -25,6 +25,9 @@ TOPICS: Final = 40
 TOPICS_MAX: Final = 24
 """More topics than this are deleted first."""
 
+AUTOMATIC: Final = "automatic-"
+"""The names of topics whose replicas the controller places begin with this."""
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -73,7 +76,8 @@ class State:
 
     @property
     def topics(self) -> Sequence[str]:
-        return sorted(self.image.topics.ids)
+        """The topics whose replicas are the same in each run with a seed."""
+        return sorted(each for each in self.image.topics.ids if not each.startswith(AUTOMATIC))
 
     def partitions(self, topic: str) -> Sequence[Partition]:
         found = self.image.topics.partitions(self.image.topics.ids[topic])

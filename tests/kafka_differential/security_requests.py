@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Sequence
 from typing import Any, Final
 
 from quorate.bridge import schemas as s
@@ -12,6 +13,9 @@ from tests.kafka_differential.side import Side
 
 USERS: Final = ("u1", "u2", "u3", "u4")
 QUOTAS: Final = ("producer_byte_rate", "consumer_byte_rate")
+NAMED_QUOTAS: Final = ("request_percentage", "controller_mutation_rate")
+ADDRESS_QUOTAS: Final = ("connection_creation_rate",)
+USUAL_VALUES: Final = (1_000_000, 2_000_000)
 SCRAM_BYTES: Final = {1: 32, 2: 64}
 HOUR: Final = datetime.timedelta(hours=1)
 TOKENS_MAX: Final = 20
@@ -30,6 +34,9 @@ def alter_client_quotas(state: State) -> Script:
         ops = list({name: (name, *rest) for name, *rest in ops}.values())
         entries.append((entity, ops))
     entries = list({frozenset(each[0]): each for each in entries}.values())
+    name = "AlterClientQuotas"
+    if any(sum(_may_be_wrong(entity, each) for each in ops) > 1 for entity, ops in entries):
+        name += " with several errors"
     body = whole(
         key,
         version,
@@ -51,7 +58,14 @@ def alter_client_quotas(state: State) -> Script:
         ),
         validate_only=state.odds(0.08),
     )
-    return [common("AlterClientQuotas", key, version, body)]
+    return [common(name, key, version, body)]
+
+
+def _may_be_wrong(entity: Sequence[tuple[str, str | None]], quota: tuple[str, float, bool]) -> bool:
+    name, value, removes = quota
+    of_addresses = any(kind == "ip" for kind, _ in entity)
+    known = ADDRESS_QUOTAS if of_addresses else (*QUOTAS, *NAMED_QUOTAS)
+    return not removes and (name not in known or value not in USUAL_VALUES)
 
 
 def _entity(state: State) -> tuple[tuple[str, str | None], ...]:
@@ -76,13 +90,13 @@ def _quota(state: State, entity: tuple[tuple[str, str | None], ...]) -> tuple[st
     is_named = all(name is not None for _, name in entity)
     names = list(QUOTAS)
     if is_address:
-        names = ["connection_creation_rate"]
+        names = list(ADDRESS_QUOTAS)
     elif is_named:
         # Of a default entity these would throttle the test itself.
-        names += ["request_percentage", "controller_mutation_rate"]
+        names += NAMED_QUOTAS
     if state.odds(0.05):
         names = ["unknown", "producer_byte_rate", "connection_creation_rate"]
-    value = float(state.chance.choice((1_000_000, 2_000_000)))
+    value = float(state.chance.choice(USUAL_VALUES))
     if state.odds(0.05):
         value = state.chance.choice((0.0, -1.0, 1_000_000.5, 1e30, 2.0**40))
     return state.chance.choice(names), value, state.odds(0.4)

@@ -15,12 +15,16 @@ from quorate.metadata.acls import acl_of
 from quorate.metadata.image.metadata_image import AnyRecord, MetadataImage
 from quorate.records import metadata as rec
 from quorate.records.batch import BatchHeader, iter_batches, iter_records
+from quorate.records.primitives import UUID_CHARACTERS, uuid_to_bytes
 
-from tests.kafka_scale.connection import Connection
+from tests.kafka_differential.connection import BlockingConnection
+from tests.processes import until
 
 SOURCE: Final = "127.2.0.3"
-READ_BYTES: Final = 64 * 1024
+READ_BYTES: Final = 4 * 1024
+"""More than most requests write; a longer read would mostly return zeros."""
 HEADER_BYTES: Final = 61
+SEGMENT_S: Final = 60.0
 LENGTH_BYTES: Final = 12
 """The part of a batch that its length does not count."""
 NEVER: Final = uuid.UUID("00112233-4455-4677-8899-aabbccddeeff")
@@ -28,6 +32,8 @@ NEVER: Final = uuid.UUID("00112233-4455-4677-8899-aabbccddeeff")
 NO_EPOCH: Final = 1 << 40
 """The epoch of no broker."""
 
+EPOCH_FIELDS: Final = frozenset({"broker_epoch", "epoch"})
+"""Fields of records and messages with the epoch of a broker."""
 PUBLISHED_AFTER: Final = 100
 """Requests."""
 
@@ -42,7 +48,9 @@ class LogTail:
         self._folder = folder
         self._position = 0
         self.end_offset = 0
-        self._file = os.open(min(folder.glob("*.log")), os.O_RDONLY)
+        # A controller may listen before it has created its first segment.
+        first = min(until("a segment", lambda: list(folder.glob("*.log")), SEGMENT_S))
+        self._file = os.open(first, os.O_RDONLY)
 
     def read(self) -> list[tuple[BatchHeader, bytes]]:
         """The complete batches since the last call."""
@@ -91,11 +99,18 @@ class Aliases:
 
     A topic's id is named after the topic and the number of its creation, an ACL's id after the ACL,
     a token's after its number, and a broker's epoch after the broker and the number of the process.
+
+    texts, epochs: the names of ids and epochs. text_of, epoch_of: the reverse. uuids, uuid_of: the
+    same as `texts` and `text_of`, of the ids as bytes.
     """
 
     def __init__(self) -> None:
         self.texts: dict[str, str] = {}
         self.epochs: dict[int, str] = {}
+        self.text_of: dict[str, str] = {}
+        self.epoch_of: dict[str, int] = {}
+        self.uuids: dict[bytes, str] = {}
+        self.uuid_of: dict[str, bytes] = {}
         self._counts: Counter[str] = Counter()
 
     def note(self, record: AnyRecord) -> None:
@@ -110,12 +125,23 @@ class Aliases:
             case rec.RegisterBrokerRecord() if record.broker_epoch not in self.epochs:
                 name = f"broker {record.broker_id}"
                 self._counts[name] += 1
-                self.epochs[record.broker_epoch] = f"epoch {self._counts[name]} of {name}"
+                alias = f"epoch {self._counts[name]} of {name}"
+                self.epochs[record.broker_epoch] = alias
+                self.epoch_of[alias] = record.broker_epoch
+
+    def level(self, other: Aliases) -> None:
+        """Let both go on with the same numbers after one of them has named more."""
+        self._counts |= other._counts
+        other._counts |= self._counts
 
     def _name(self, text: str, name: str) -> None:
         if text not in self.texts:
             self._counts[name] += 1
-            self.texts[text] = f"{name} #{self._counts[name]}"
+            alias = self.texts[text] = f"{name} #{self._counts[name]}"
+            self.text_of[alias] = text
+            if len(text) == UUID_CHARACTERS:
+                found = self.uuid_of[alias] = uuid_to_bytes(text)
+                self.uuids[found] = alias
 
 
 class Side:
@@ -144,28 +170,33 @@ class Side:
         self._user = self._password = ""
         self._age = 0
         self._tail = LogTail(folder)
-        self._connection: Connection | None = None
+        self._connection: BlockingConnection | None = None
 
-    async def connect(self, user: str, password: str) -> None:
-        """Connect and authenticate with PLAIN."""
+    def connect(self, user: str, password: str) -> None:
+        """Connect and authenticate with PLAIN. Raises OSError."""
         self._user, self._password = user, password
-        connection = await Connection.open(self._port, SOURCE)
-        shaken = await connection.call(s.SASL_HANDSHAKE, 1, mechanism="PLAIN")
+        connection = self._connection = BlockingConnection(self._port, SOURCE)
+        shaken = connection.call(s.SASL_HANDSHAKE, 1, mechanism="PLAIN")
         assert not int(shaken.error_code), shaken
         login = f"\0{user}\0{password}".encode()
-        found = await connection.call(s.SASL_AUTHENTICATE, 2, auth_bytes=login)
+        found = connection.call(s.SASL_AUTHENTICATE, 2, auth_bytes=login)
         assert not int(found.error_code), found
-        self._connection = connection
 
-    async def ask(self, frame: bytearray) -> bytes:
-        """The response to an encoded request, with its header; empty if the controller closed the
-        connection instead.
+    def send(self, frame: bytearray) -> None:
+        """Send an encoded request. Raises OSError."""
+        assert self._connection is not None, "connect() comes first"
+        self._connection.send(frame)
+
+    def receive(self) -> bytes:
+        """The response to the last request, with its header; empty if the controller closed the
+        connection instead. Raises OSError.
         """
         assert self._connection is not None, "connect() comes first"
         try:
-            return await self._connection.exchange(frame)
+            return self._connection.receive()
         except ConnectionResetError:
-            await self.connect(self._user, self._password)
+            self._connection.close()
+            self.connect(self._user, self._password)
             return b""
 
     def appended(self) -> list[tuple[BatchHeader, Batch]]:

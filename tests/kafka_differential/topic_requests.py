@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from itertools import count
+from dataclasses import replace
 from typing import Any, Final
 
 from quorate.bridge import schemas as s
@@ -12,6 +12,7 @@ from quorate.metadata.image.partitions import NO_LEADER, Partition, is_reassigni
 
 from tests.kafka_differential.config_requests import topic_configs
 from tests.kafka_differential.requests import (
+    AUTOMATIC,
     TOPICS,
     TOPICS_MAX,
     Request,
@@ -29,7 +30,6 @@ INVALID_NAMES: Final = ("", ".", "..", "a/b", "x" * 250, "t 1", "__cluster_metad
 MOST_PARTITIONS: Final = 5
 MIN_ISR_MAX: Final = 3
 """The highest min.insync.replicas of a topic."""
-_automatic = count()
 
 
 # --- CreateTopics ---------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ def _create_automatically(state: State) -> Script:
 
     Either a new topic's, or those of partitions that are added to one.
     """
-    name = f"automatic-{next(_automatic)}"
+    name = f"{AUTOMATIC}{state.chance.getrandbits(32)}"
     factor = 1 + state.chance.randrange(3)
     is_new = state.odds(0.5)
     creation = part(
@@ -129,7 +129,7 @@ def _create_automatically(state: State) -> Script:
     script = [_creation([creation], 7, shape_only=is_new)]
     if not is_new:
         script.append(_more_partitions(name, 1 + state.chance.randrange(4), None, shape_only=True))
-    return [*script, _deletion((_named(name),))]
+    return [*script, deletion([name])]
 
 
 # --- CreatePartitions -----------------------------------------------------------------------------
@@ -140,8 +140,7 @@ def create_partitions(state: State) -> Script:
     existing = state.partitions(name) if name in state.image.topics.ids else ()
     if len(existing) > 2 * MOST_PARTITIONS:
         return delete_topics(state)
-    if len({len(each.replicas) for each in existing}) > 1:
-        # Kafka's controllers take the number of replicas from one partition of a hash table.
+    if len(_factors(state, name)) > 1:
         return []
     added = state.chance.choice((1, 1, 2, 0, -1) if state.odds(0.2) else (1, 2))
     factor = len(existing[0].replicas) if existing else 1
@@ -151,7 +150,18 @@ def create_partitions(state: State) -> Script:
     elif state.odds(0.05):
         replicas = [state.replicas(factor + 1) for _ in replicas]
     count_wanted = len(existing) + added
-    return [_more_partitions(name, count_wanted, replicas, validate_only=state.odds(0.1))]
+    request = _more_partitions(name, count_wanted, replicas, validate_only=state.odds(0.1))
+    return [replace(request, is_safe=lambda now: len(_factors(now, name)) <= 1)]
+
+
+def _factors(state: State, topic: str) -> set[int]:
+    """The numbers of replicas of a topic's partitions.
+
+    Of several, Kafka's controllers take that of one partition of a hash table for new partitions.
+    """
+    if topic not in state.image.topics.ids:
+        return set()
+    return {len(each.replicas) for each in state.partitions(topic)}
 
 
 def _more_partitions(
@@ -218,6 +228,10 @@ def _has_eligible(state: State, topic: str) -> bool:
     if topic not in state.image.topics.ids:
         return False
     return any(each.eligible_leader_replicas for each in state.partitions(topic))
+
+
+def deletion(names: Sequence[str]) -> Request:
+    return _deletion(tuple(map(_named, names)))
 
 
 def _deletion(topics: tuple[Any, ...]) -> Request:

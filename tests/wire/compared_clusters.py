@@ -7,7 +7,7 @@ super user, so that ACLs are stored and listed but forbid nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -32,6 +32,13 @@ SECURITY: Final[Mapping[str, object]] = {
     "listener.name.kafka.sasl.enabled.mechanisms": "PLAIN",
     "listener.name.kafka.plain.sasl.jaas.config": f'{AS_BROKER} user_broker="secret";',
 }
+KAFKAS_OWN: Final[Mapping[str, object]] = {
+    **SECURITY,
+    "authorizer.class.name": STANDARD_AUTHORIZER,
+    "listener.security.protocol.map": "KAFKA:SASL_PLAINTEXT",
+    "sasl.mechanism.controller.protocol": "PLAIN",
+}
+"""Kafka's controller has these, too."""
 BROKERS_OWN: Final[Mapping[str, object]] = {
     **SECURITY,
     "process.roles": "broker",
@@ -146,21 +153,10 @@ def start_quorates_controller(
 
 
 def start_kafkas_controller(
-    folder: Path,
-    stack: ExitStack,
-    release: str,
-    settings: Mapping[str, object],
-    jvm: Sequence[str] = (),
+    folder: Path, stack: ExitStack, release: str, settings: Mapping[str, object]
 ) -> tuple[int, Path]:
-    """The same with a controller of Kafka. jvm: options of its JVM."""
-    own = {
-        **SECURITY,
-        "authorizer.class.name": STANDARD_AUTHORIZER,
-        "listener.security.protocol.map": "KAFKA:SASL_PLAINTEXT",
-        "sasl.mechanism.controller.protocol": "PLAIN",
-        **settings,
-    }
-    address = start_controller(folder, stack, release, own, jvm)
+    """The same with a controller of Kafka."""
+    address = start_controller(folder, stack, release, {**KAFKAS_OWN, **settings})
     return int(address.rpartition(":")[2]), folder / "data"
 
 

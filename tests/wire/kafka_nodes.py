@@ -29,17 +29,8 @@ class ClusterNode(KafkaNode):
         self.wait_said("Kafka Server started", START_S)
 
 
-def start_controller(
-    folder: Path,
-    stack: ExitStack,
-    release: str,
-    settings: Mapping[str, object],
-    jvm: Sequence[str] = (),
-) -> str:
-    """Start a quorum of one controller of Kafka on the listener KAFKA; its address.
-
-    release: the metadata.version. stack: ends it. jvm: options of its JVM.
-    """
+def make_controller(folder: Path, settings: Mapping[str, object]) -> tuple[ClusterNode, str]:
+    """The only controller of a quorum of Kafka, on the listener KAFKA, and its address."""
     (port,) = free_ports(1)
     address = f"{HOST}:{port}"
     own = {
@@ -49,13 +40,27 @@ def start_controller(
         "listener.security.protocol.map": "KAFKA:PLAINTEXT",
         "controller.quorum.bootstrap.servers": address,
     }
-    node = ClusterNode(folder, 1, {**own, **settings})
-    node.options = jvm
+    return ClusterNode(folder, 1, {**own, **settings}), address
+
+
+def only_voter(address: str) -> str:
+    """What `kafka-storage format --initial-controllers` gets for that controller."""
+    return f"1@{address}:{'A' * 20}1A"
+
+
+def start_controller(
+    folder: Path, stack: ExitStack, release: str, settings: Mapping[str, object]
+) -> str:
+    """Start a quorum of one controller of Kafka on the listener KAFKA; its address.
+
+    release: the metadata.version. stack: ends it.
+    """
+    node, address = make_controller(folder, settings)
     stack.callback(node.kill)
-    voters = f"1@{address}:{'A' * 20}1A"
+    voters = only_voter(address)
     node.format(CLUSTER, "--initial-controllers", voters, "--release-version", release)
     node.start()
-    node.wait_listening(port, timeout_s=START_S)
+    node.wait_listening(int(address.rpartition(":")[2]), timeout_s=START_S)
     return address
 
 

@@ -201,7 +201,7 @@ def test_changes_that_are_done(cluster: Cluster, kind: int, name: str, ops: Any)
 @pytest.mark.parametrize(
     ("kind", "name", "message"),
     [
-        (CLIENT_METRICS, "", "Default client metrics resources are not allowed."),
+        (CLIENT_METRICS, "", "Subscription name can't be empty"),
         (GROUP, "", "Default group resources are not allowed."),
         (CLIENT_METRICS, "x" * 40_000, "The resource name is longer than a record can hold."),
         (GROUP, "x" * 40_000, "The resource name is longer than a record can hold."),

@@ -176,9 +176,12 @@ def _check_resource_name(resource: ConfigResource) -> None:
                 raise RefusedError(ErrorCode.INVALID_REQUEST, fault)
         case ConfigResourceType.CLIENT_METRICS | ConfigResourceType.GROUP:
             if not resource.name:
-                kind = ConfigResourceType(resource.type).name.lower().replace("_", " ")
+                is_group = resource.type == ConfigResourceType.GROUP
                 raise RefusedError(
-                    ErrorCode.INVALID_REQUEST, f"Default {kind} resources are not allowed."
+                    ErrorCode.INVALID_REQUEST,
+                    "Default group resources are not allowed."
+                    if is_group
+                    else "Subscription name can't be empty",
                 )
             if not fits(resource.name):
                 raise RefusedError(

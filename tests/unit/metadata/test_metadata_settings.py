@@ -10,6 +10,7 @@ import pytest
 from quorate.metadata import requests as r
 from quorate.metadata.config import config_defs
 from quorate.metadata.config.config_types import ConfigKey, ConfigKeyType
+from quorate.metadata.controller import ControllerSettings
 from quorate.metadata.metadata_version import LATEST_LEVEL, SUPPORTED
 from quorate.raft.errors import ErrorCode
 from quorate.raft.types import VersionRange
@@ -428,6 +429,21 @@ def test_what_filters_match(cluster: Cluster, chosen: r.AclFilter, found: set[in
     assert answer.results[1].acls == answer.results[0].acls, "as in Kafka, of each filter"
     assert len(cluster.committed.acls.acls) == len(ACLS) - len(found)
     assert len(cluster.last) == len(found), "each is removed once"
+
+
+def test_filters_that_match_the_same_acls_list_a_bounded_number() -> None:
+    own = ControllerSettings(
+        idle_interval_ms=0, leader_imbalance_check_interval_ms=0, records_per_batch_max=len(ACLS)
+    )
+    cluster = Cluster(1, settings=own)
+    cluster.ask(r.CreateAcls(ACLS))
+    answer = cluster.ask(r.DeleteAcls((r.AclFilter(), r.AclFilter())))
+    assert [result.error for result in answer.results] == [
+        ErrorCode.NONE,
+        ErrorCode.POLICY_VIOLATION,
+    ]
+    assert len(answer.results[0].acls) == len(ACLS)
+    assert not cluster.committed.acls.acls
 
 
 @pytest.mark.parametrize(

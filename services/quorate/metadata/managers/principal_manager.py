@@ -123,6 +123,7 @@ def delete_acls(
     context: ControllerContext, request: DeleteAcls
 ) -> tuple[list[MetadataRecord], DeleteAclsResponse]:
     removed: set[str] = set()
+    listed = 0
     results = []
     for chosen in request.filters:
         fault = acl_filter_fault(chosen)
@@ -131,11 +132,12 @@ def delete_acls(
             continue
         # An ACL that several filters match is in the result of each, as in Kafka.
         found = context.image.acls.matching(chosen)
-        ids = removed | {record.id for record in found}
-        if len(ids) > context.settings.records_per_batch_max:
+        # Hence the limit of what is listed: filters that all match everything would repeat it all.
+        if listed + len(found) > context.settings.records_per_batch_max:
             results.append(DeletedAcls(error=ErrorCode.POLICY_VIOLATION, message=TOO_MANY))
             continue
-        removed = ids
+        listed += len(found)
+        removed |= {record.id for record in found}
         results.append(DeletedAcls(tuple(map(acl_of, found))))
     records: list[MetadataRecord] = [
         RemoveAccessControlEntryRecord(acl_id, version=0)

@@ -162,7 +162,7 @@ def test_the_path_of_a_log_is_pickled(tmp_path: Path) -> None:
     options = SourceOptions.of({"path": str(tmp_path), "startOffset": "7"})
     for value in (
         QuorateReader(options),
-        FilePart(ChunkOrigin("a", "b"), 0, 1, 0, 1, True),
+        FilePart(ChunkOrigin("a", "b"), 0, 1, 0, 1, 0, 1, True),
         LivePart(0, 1),
         SourceOptions.of({"bootstrap": "localhost:9093"}),
     ):

@@ -6,6 +6,8 @@
     ├── CompactedError     a snapshot has replaced the requested offsets
     ├── OptionError        an option of the data source is invalid
     ├── DamagedError       the bytes of the log are corrupt
+    ├── DataLossError      offsets are missing, occur twice or are out of order
+    ├── FileGoneError      a running node deleted or replaced a file
     └── QuorumUnreachableError   no leader of the quorum responds
 
 Spark wraps the errors of its workers in a long text of its own. Every message here begins with a
@@ -17,9 +19,7 @@ from __future__ import annotations
 import re
 
 MARK = "quorate: "
-_MARKED = re.compile(
-    r"\b(?:Java|NotALog|Compacted|Option|Damaged|Unreachable|Pipeline)Error: quorate: ([^\n]+)"
-)
+_MARKED = re.compile(r"\b(\w+Error): quorate: ([^\n]+)")
 
 
 class PipelineError(Exception):
@@ -54,6 +54,14 @@ class DamagedError(PipelineError):
     """The log's bytes are corrupt."""
 
 
+class DataLossError(PipelineError):
+    """The log lacks requested offsets, or holds them twice or out of order."""
+
+
+class FileGoneError(PipelineError):
+    """A file of the log disappeared while it was read: its node is running."""
+
+
 class QuorumUnreachableError(PipelineError):
     """No leader of the quorum responds."""
 
@@ -63,4 +71,12 @@ def explain(error: BaseException) -> str | None:
     if isinstance(error, PipelineError):
         return error.reason
     found = _MARKED.search(str(error))
-    return found[1].strip() if found else None
+    return found[2].strip() if found else None
+
+
+def is_file_gone(error: BaseException) -> bool:
+    """Whether an error is a FileGoneError, or one that Spark has wrapped."""
+    if isinstance(error, PipelineError):
+        return isinstance(error, FileGoneError)
+    found = _MARKED.search(str(error))
+    return found is not None and found[1] == FileGoneError.__name__

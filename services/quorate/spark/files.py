@@ -22,7 +22,7 @@ from quorate.log.metadata_log import PARTITION_DIRECTORY
 from quorate.log.segments import LOG_SUFFIX, files_by_offset, parse_offset_name
 from quorate.log.snapshots import CHECKPOINT_SUFFIX, SnapshotStore, parse_snapshot_name
 from quorate.raft.types import OffsetAndEpoch
-from quorate.spark.errors import NotALogError
+from quorate.spark.errors import FileGoneError, NotALogError
 from quorate.spark.framing import hop, read_chunks
 
 PIECE_BYTES = 64 << 20
@@ -166,16 +166,28 @@ def _snapshots(partition: Path) -> tuple[SnapshotFile, ...]:
 
 @contextmanager
 def opened(path: Path | str) -> Iterator[tuple[int, int]]:
-    """Open a file for reading: its descriptor and size."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    """Open a file for reading: its descriptor and size. Raises FileGoneError if it is gone."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise FileGoneError(
+            f"{path} was deleted since the directory was listed: its node is running, and a "
+            "snapshot replaced the records. Read again, or read the running quorum (bootstrap)"
+        ) from None
     try:
         yield descriptor, os.fstat(descriptor).st_size
     finally:
         os.close(descriptor)
 
 
+def size_of(path: Path) -> int:
+    """The size of a file in bytes. Raises FileGoneError if it is gone."""
+    with opened(path) as (_, size):
+        return size
+
+
 def cut(path: Path, piece_bytes: int = PIECE_BYTES) -> list[Piece]:
-    """Cut a file into pieces that begin at batch boundaries."""
+    """Cut a file into pieces that begin at batch boundaries. Raises FileGoneError if it is gone."""
     with opened(path) as (descriptor, size):
         marks = hop(descriptor, size, piece_bytes)
     if not marks:

@@ -64,6 +64,9 @@ HEADER = np.dtype(
 )
 assert HEADER.itemsize == HEADER_SIZE
 
+INCOMPLETE = "incomplete"
+"""The prefix of the fault where data ends before the end of the range."""
+
 HOP_BYTES = 1 << 20
 _PREFIX = struct.Struct(">qi")
 
@@ -202,12 +205,18 @@ def _read(descriptor: int, position: int, size: int) -> tuple[bytearray, int]:
 
 
 def read_chunks(
-    descriptor: int, start: int, end: int, chunk_bytes: int = CHUNK_BYTES
+    descriptor: int,
+    start: int,
+    end: int,
+    chunk_bytes: int = CHUNK_BYTES,
+    *,
+    may_be_unwritten: bool = True,
 ) -> Iterator[Chunk]:
     """Yield the batches of a file between two positions. A batch must begin at `start`.
 
-    If reading ends early, the last chunk's `fault` gives the reason, which begins with "incomplete"
-    for a batch that passes the end. Preallocated zeros that were never written are not a fault.
+    If reading ends early, the last chunk's `fault` gives the reason, which begins with `INCOMPLETE`
+    if only a part of a batch, or nothing but zeros, follows. may_be_unwritten: zeros at the end are
+    preallocated and were never written, as in an active segment, so they are not a fault.
     """
     position = start
     wanted = chunk_bytes
@@ -220,15 +229,15 @@ def read_chunks(
             if size <= left and got >= min(wanted, left):
                 wanted = size
                 continue
-            chunk.fault = f"incomplete: {min(got, left)} of a batch's bytes"
+            chunk.fault = f"{INCOMPLETE}: {min(got, left)} of a batch's bytes"
         after = position + chunk.size
-        if chunk.fault is not None and end_of_data(descriptor, after, end) <= after:
-            chunk.fault = None
-            if len(chunk.starts):
-                yield chunk
-            return
-        yield chunk
-        if chunk.fault is not None:
+        is_last = chunk.fault is not None
+        if is_last and end_of_data(descriptor, after, end) <= after:
+            unwritten = f"{INCOMPLETE}: no data up to byte {end}"
+            chunk.fault = None if may_be_unwritten else unwritten
+        if len(chunk.starts) or chunk.fault is not None:
+            yield chunk
+        if is_last:
             return
         position, wanted = after, chunk_bytes
 

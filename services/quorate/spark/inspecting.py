@@ -57,7 +57,7 @@ def inspect_file(origin: ChunkOrigin, segment: int) -> Iterator[pa.RecordBatch]:
         position = 0
         while position < size:
             resume = size
-            for chunk in framing.read_chunks(descriptor, position, size):
+            for chunk in framing.read_chunks(descriptor, position, size, may_be_unwritten=False):
                 if len(chunk.starts):
                     yield _rows(chunk, origin, segment)
                     expected = int(chunk.last_offsets[-1]) + 1

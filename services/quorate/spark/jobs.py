@@ -13,12 +13,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from quorate.spark import columns
 from quorate.spark.audit import audit
-from quorate.spark.errors import OptionError
+from quorate.spark.errors import FileGoneError, OptionError, is_file_gone
 from quorate.spark.files import LogReplica, end_offset, find_replicas
 from quorate.spark.history import history
 from quorate.spark.plots import draw
@@ -29,6 +29,8 @@ from quorate.spark.tables import write_layer
 LATE_WORKER = "Python worker failed to connect back"
 """Spark gives a stream's Python process ten seconds to start, which a busy machine may exceed."""
 STARTS_MAX = 10
+AUDITS_MAX = 3
+"""How often an audit is started because a running node deleted files meanwhile."""
 
 ReportProgress = Callable[[str], None]
 """A progress callback, called with the name of a table or a range of offsets."""
@@ -276,7 +278,18 @@ def history_rows(
 def audit_rows(
     spark: SparkSession, source: Source, high_watermark: int | None
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the violations and the names of the audited replicas."""
-    replicas = find_replicas(list(source.paths))
-    found = audit(spark, replicas, high_watermark=high_watermark).collect()
+    """Return the violations and the names of the audited replicas.
+
+    Starts again if a running node deletes a file meanwhile. Raises FileGoneError, or Spark's error
+    around it, if that happens each time.
+    """
+    for attempt in range(1, AUDITS_MAX + 1):
+        replicas = find_replicas(list(source.paths))
+        try:
+            found = audit(spark, replicas, high_watermark=high_watermark).collect()
+        except (FileGoneError, PySparkException) as error:
+            if not is_file_gone(error) or attempt == AUDITS_MAX:
+                raise
+        else:
+            break
     return [row.asDict() for row in found], [replica.name for replica in replicas]

@@ -7,7 +7,8 @@
     startOffset         "earliest" (default), for streams also "latest", or an offset
     endOffset           "latest" (default) or an offset, exclusive
     snapshots           none (default), newest, all, or an offset (the newest that ends by it)
-    failOnDataLoss      true (default): offsets that a snapshot replaced are an error
+    failOnDataLoss      true (default): offsets that a snapshot replaced are an error, and so are
+                        offsets that files lack, or have twice or out of order
     verifyChecksums     true (default)
     maxRecordsPerTrigger  the maximum size of a stream's micro-batch (PySpark 4.2 and later)
     recordsPerPartition, pieceBytes   the size of the parts that Spark reads in parallel

@@ -10,7 +10,8 @@ Rules:
 2. Rows are Arrow record batches, one per chunk of a few MiB. Memory does not grow with the log.
 3. A stream's offsets are the log's. A range always yields the same rows, because committed records
    never change. Reads from a running quorum stop at the high watermark.
-4. Reading offsets that a snapshot has replaced raises `CompactedError`, unless
+4. Reading offsets that a snapshot has replaced raises `CompactedError`, and files that lack
+   offsets, or hold them twice or out of order, raise `DataLossError` (`coverage`), unless
    failOnDataLoss=false.
 
 See `options` for the options.
@@ -18,9 +19,10 @@ See `options` for the options.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from pyarrow import RecordBatch
 from pyspark.sql.datasource import (
@@ -32,10 +34,13 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from quorate.log.scan import find_batch, may_follow
 from quorate.spark import framing
 from quorate.spark.columns import ChunkOrigin, layer_schema, rows
-from quorate.spark.errors import DamagedError, NotALogError, OptionError
-from quorate.spark.files import LogReplica, SnapshotFile, cut, end_offset, opened
+from quorate.spark.coverage import Coverage
+from quorate.spark.errors import DamagedError, FileGoneError, NotALogError, OptionError
+from quorate.spark.files import LogReplica, SnapshotFile, cut, end_offset, opened, size_of
+from quorate.spark.framing import INCOMPLETE, Chunk
 from quorate.spark.live import LiveReader, lost
 from quorate.spark.options import ALL, NEWEST, NONE, OFFSET_MAX, SourceOptions
 
@@ -56,20 +61,56 @@ except ImportError:  # before PySpark 4.2
         """A placeholder for PySpark before 4.2, which lacks this class."""
 
 
-INCOMPLETE = "incomplete"
-"""The prefix of the fault for a batch that passes the end of the file."""
+T = TypeVar("T")
+
+PLANS_MAX = 3
+"""How often a read is planned anew because a running node deleted files meanwhile."""
 
 
 @dataclass
 class FilePart(InputPartition):
-    """A byte range of a file. last: whether it ends the log, and so may end in a torn batch."""
+    """A byte range of a file, and the offsets [from_offset, to_offset) to read from it.
+
+    first_offset: the offset that it must begin with; next_offset: the one that must follow it, None
+    if unknown. last: whether it ends the log, and so may end in a torn batch, or in zeros.
+    """
 
     origin: ChunkOrigin
     start: int
     end: int
     from_offset: int
     to_offset: int
-    last: bool
+    first_offset: int = 0
+    next_offset: int | None = None
+    last: bool = False
+
+    @property
+    def may_have_rows(self) -> bool:
+        """Whether its offsets overlap those to read, or are out of order.
+
+        The offset after a file's last piece is only known once it is read.
+        """
+        if self.next_offset is None:
+            return self.first_offset < self.to_offset
+        if self.next_offset < self.first_offset:
+            return True
+        return self.first_offset < self.to_offset and self.next_offset > self.from_offset
+
+    @property
+    def is_followed_inside(self) -> bool:
+        """Whether the next part begins with an offset that is to be read."""
+        return self.next_offset is not None and self.next_offset < self.to_offset
+
+    def coverage(self) -> Coverage:
+        """A new check of the part's offsets."""
+        return Coverage(
+            self.origin.file,
+            self.from_offset,
+            self.to_offset,
+            self.first_offset,
+            self.start,
+            is_snapshot=self.origin.snapshot is not None,
+        )
 
 
 @dataclass
@@ -107,9 +148,13 @@ def read_part(options: SourceOptions, part: InputPartition) -> Iterator[RecordBa
 
 def _read_file(options: SourceOptions, part: FilePart) -> Iterator[RecordBatch]:
     origin = part.origin
+    coverage = part.coverage() if options.fail_on_loss else None
+    expected = part.first_offset
     with opened(origin.file) as (descriptor, _):
-        for chunk in framing.read_chunks(descriptor, part.start, part.end):
-            yield rows(
+        for chunk in framing.read_chunks(
+            descriptor, part.start, part.end, may_be_unwritten=part.last
+        ):
+            found = rows(
                 options.layer,
                 chunk,
                 origin,
@@ -117,9 +162,40 @@ def _read_file(options: SourceOptions, part: FilePart) -> Iterator[RecordBatch]:
                 part.to_offset,
                 verify=options.verify,
             )
-            if chunk.fault is not None and not (part.last and chunk.fault.startswith(INCOMPLETE)):
-                position = chunk.file_position + chunk.size
-                raise DamagedError(f"{origin.file} is damaged at byte {position}: {chunk.fault}")
+            if coverage is not None:
+                coverage.check(chunk)
+            yield found
+            if len(chunk.starts):
+                expected = int(chunk.last_offsets[-1]) + 1
+            if coverage is not None and coverage.is_complete and not part.is_followed_inside:
+                return
+            if chunk.fault is not None:
+                may_end = part.last or not options.fail_on_loss
+                _check_fault(part, chunk, expected, descriptor, may_end=may_end)
+    if coverage is not None:
+        coverage.finish(part.next_offset)
+
+
+def _check_fault(
+    part: FilePart, chunk: Chunk, expected: int, descriptor: int, *, may_end: bool
+) -> None:
+    """Raise DamagedError for a fault, unless the data may end there and no batch follows.
+
+    expected: the next offset.
+    """
+    assert chunk.fault is not None
+    position = chunk.file_position + chunk.size
+    fault = chunk.fault
+    if may_end and fault.startswith(INCOMPLETE):
+        fits = may_follow(expected, part.end - position)
+        found = find_batch(descriptor, position + 1, part.end, fits)
+        if found is None:
+            return
+        fault += f", but a whole batch follows at byte {found}"
+    raise DamagedError(
+        f"{part.origin.file} is damaged at byte {position}, where offset {expected} is expected: "
+        f"{fault}"
+    )
 
 
 def _read_live(options: SourceOptions, part: LivePart) -> Iterator[RecordBatch]:
@@ -150,18 +226,29 @@ def _read_live_snapshot(options: SourceOptions) -> Iterator[RecordBatch]:
 
 
 def file_parts(
-    options: SourceOptions, replica: LogReplica, start: int, end: int
+    options: SourceOptions, replica: LogReplica, start: int, end: int, *, has_end: bool = False
 ) -> Iterator[FilePart]:
-    """Yield the pieces of a replica's segments that can hold offsets in [start, end)."""
+    """Yield the pieces of a replica's segments that can hold offsets in [start, end).
+
+    has_end: whether the log is known to reach `end`.
+    """
     for segment, after in replica.segments_between(start, end):
         origin = ChunkOrigin(replica.name, str(segment.path))
+        following = end if after is None and has_end else after
         for piece in cut(segment.path, options.piece_bytes):
-            if piece.first_offset >= end:
-                continue
-            if piece.next_offset is not None and piece.next_offset <= start:
-                continue
-            last = after is None and piece.next_offset is None
-            yield FilePart(origin, piece.start, piece.end, start, end, last)
+            is_end = piece.next_offset is None
+            part = FilePart(
+                origin,
+                piece.start,
+                piece.end,
+                start,
+                end,
+                piece.first_offset if piece.start else segment.base_offset,
+                following if is_end else piece.next_offset,
+                last=is_end and after is None,
+            )
+            if part.may_have_rows:
+                yield part
 
 
 def snapshot_parts(options: SourceOptions, replica: LogReplica) -> list[FilePart]:
@@ -170,10 +257,9 @@ def snapshot_parts(options: SourceOptions, replica: LogReplica) -> list[FilePart
         FilePart(
             ChunkOrigin(replica.name, str(snapshot.path), snapshot.id.offset),
             0,
-            snapshot.path.stat().st_size,
+            size_of(snapshot.path),
             0,
             OFFSET_MAX,
-            False,
         )
         for snapshot in chosen_snapshots(replica, options.snapshots)
     ]
@@ -199,6 +285,10 @@ class QuorateReader(DataSourceReader):
         options = self._options
         if options.quorum is not None:
             return self._live()
+        return _planned(self._files)
+
+    def _files(self) -> list[InputPartition]:
+        options = self._options
         found: list[InputPartition] = []
         for replica in options.replicas():
             start = replica.start_offset
@@ -228,6 +318,14 @@ class QuorateReader(DataSourceReader):
         return read_part(self._options, partition)
 
 
+def _planned(plan: Callable[[], T]) -> T:
+    """Plan a read. Plans anew while a running node deletes files. Raises FileGoneError."""
+    for _ in range(PLANS_MAX - 1):
+        with suppress(FileGoneError):
+            return plan()
+    return plan()
+
+
 def ranges(start: int, end: int, size: int) -> list[LivePart]:
     return [LivePart(first, min(first + size, end)) for first in range(start, end, size)]
 
@@ -248,11 +346,14 @@ class QuorateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _extent(self) -> tuple[int, int]:
         options = self._options
         if options.quorum is None:
-            (replica,) = options.replicas()
-            return replica.start_offset, end_offset(replica)
+            return _planned(self._file_extent)
         with LiveReader(options.quorum) as reader:
             extent = reader.extent()
         return extent.start, extent.end
+
+    def _file_extent(self) -> tuple[int, int]:
+        (replica,) = self._options.replicas()
+        return replica.start_offset, end_offset(replica)
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 (Spark's name)
         wanted = self._options.start
@@ -291,12 +392,16 @@ class QuorateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         if options.quorum is not None:
             return ranges(begin, stop, options.records_per_partition)
+        return _planned(lambda: self._files(begin, stop))
+
+    def _files(self, begin: int, stop: int) -> list[FilePart]:
+        options = self._options
         (replica,) = options.replicas()
         if begin < replica.start_offset and options.fail_on_loss:
             raise lost(begin, replica.start_offset)
         if not replica.segments:
             raise NotALogError(f"{replica.partition} no longer has any segments")
-        return list(file_parts(options, replica, begin, stop))
+        return list(file_parts(options, replica, begin, stop, has_end=True))
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         return read_part(self._options, partition)

@@ -1,10 +1,13 @@
 """The history as intervals: leader terms, voter sets, ISRs, and broker states.
 
 Every change of a subject (the quorum's leader, its voter set, a partition's ISR, a broker) begins
-an interval, which ends at the subject's next change. A subject's last interval has no end. If the
-log does not begin at 0, the values in a snapshot begin the first intervals, at the snapshot's last
-offset. That is the newest snapshot that ends at or before the start of the log or, if there is
-none, the oldest one.
+an interval, which ends at the subject's next change. A subject's last interval has no end, unless
+it is a partition whose topic was deleted; a new topic of the same name begins anew. Records of a
+transaction that was aborted, or has not ended, change nothing (KIP-868).
+
+If the log does not begin at 0, the values in a snapshot begin the first intervals, at the
+snapshot's last offset. That is the newest snapshot that ends at or before the start of the log or,
+if there is none, the oldest one.
 
 Broker states come from the image, on which the records about brokers are replayed (`replay`) after
 those of the snapshot. The other values come directly from the records.
@@ -17,7 +20,7 @@ Source: LeaderChange (KIP-595), KRaftVoters (KIP-853), partitions and registrati
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, get_args
 
 import pyarrow as pa
@@ -26,15 +29,20 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from quorate.records.metadata import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
     BrokerRegistrationChangeRecord,
+    EndTransactionRecord,
     FenceBrokerRecord,
     MetadataRecord,
     RegisterBrokerRecord,
+    RemoveTopicRecord,
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
 )
 from quorate.spark.errors import OptionError
 from quorate.spark.layers import batch_of, with_order
+from quorate.spark.options import OFFSET_MAX
 from quorate.spark.replay import Place, Replay
 from quorate.spark.shards import Shard, together
 
@@ -42,11 +50,18 @@ LEADER, VOTERS, ISR, BROKER = "leader", "voters", "isr", "broker"
 QUORUM = "quorum"
 CREATED = "created"
 ELECTED = "elected"
+REGISTERED = "registered"
+"""The change of a broker that registers again, as after a restart, and keeps its state."""
 _VOTERS_JSON = "struct<voters:array<struct<voterId:int,voterDirectoryId:string>>>"
 _ISR_JSON = "struct<topicId:string,partitionId:int,isr:array<int>>"
 _FENCING = FenceBrokerRecord | UnfenceBrokerRecord
 _ABOUT_BROKERS = (
     RegisterBrokerRecord | UnregisterBrokerRecord | BrokerRegistrationChangeRecord | _FENCING
+)
+_TRANSACTIONS = (
+    BeginTransactionRecord.TYPE,
+    EndTransactionRecord.TYPE,
+    AbortTransactionRecord.TYPE,
 )
 _SEPARATOR = ", "
 _PLACE = ("offset", "epoch", "timestamp")
@@ -54,17 +69,24 @@ _STANDING_SCHEMA = pa.schema(
     [
         ("broker", pa.string()),
         ("standing", pa.string()),
+        ("registration", pa.int64()),
         ("offset", pa.int64()),
         ("epoch", pa.int32()),
         ("timestamp", pa.int64()),
     ]
 )
-"""Timestamps in microseconds."""
+"""registration: the broker epoch, null if it is unregistered. Timestamps in microseconds."""
 
 
 def history(ledger: DataFrame) -> DataFrame:
     """Return all intervals, sorted by start offset. Raises OptionError for several replicas."""
-    found = ledger.groupBy("replica", "snapshot").agg(F.min("offset").alias("start")).collect()
+    mark = F.when(F.col("type").isin(*_TRANSACTIONS), F.struct("offset", "type"))
+    extents = ledger.groupBy("replica", "snapshot").agg(
+        F.min("offset").alias("start"),
+        F.collect_list(mark).alias("marks"),
+        F.bool_or(F.col("type") == RemoveTopicRecord.TYPE).alias("has_removals"),
+    )
+    found = extents.collect()
     if len({row.replica for row in found}) > 1:
         raise OptionError("the ledger contains several replicas: specify one")
     start = min((row.start for row in found if row.snapshot is None), default=None)
@@ -78,21 +100,64 @@ def history(ledger: DataFrame) -> DataFrame:
     if base is not None:
         seeded = F.when(is_seed, F.lit(base - 1).cast("long")).otherwise(F.col("offset"))
         rows = rows.withColumn("offset", seeded)
-    events = _leaders(rows).unionByName(_voter_sets(rows))
-    events = events.unionByName(_isrs(rows)).unionByName(_brokers(rows))
+    marks = [tuple(mark) for row in found if row.snapshot is None for mark in row.marks]
+    events = _leaders(rows).unionByName(_voter_sets(rows)).unionByName(_brokers(rows))
+    done = _without(rows, undone(marks))
+    changes = _isr_changes(done)
+    events = events.unionByName(_isrs(changes))
+    if any(row.has_removals for row in found):
+        events = events.unionByName(_removals(done, changes))
     return _intervals(events).orderBy("start_offset", "kind", "subject")
 
 
-def _events(rows: DataFrame, kind: str, subject: Column, value: Column, items: Column) -> DataFrame:
-    """Build the events of one kind. items: the value as a list, from which changes are derived.
+def undone(marks: Sequence[tuple[int, str]]) -> list[tuple[int, int]]:
+    """The first and last offsets of the transactions that were aborted, or have not ended.
 
-    items is [] for values that are not lists.
+    marks: offset and type of each record that begins or ends a transaction.
+    """
+    found: list[tuple[int, int]] = []
+    begin: int | None = None
+    for offset, type_name in sorted(marks):
+        if type_name == BeginTransactionRecord.TYPE:
+            begin = offset if begin is None else begin
+        elif begin is not None:
+            if type_name == AbortTransactionRecord.TYPE:
+                found.append((begin, offset))
+            begin = None
+    return found if begin is None else [*found, (begin, OFFSET_MAX)]
+
+
+def _without(rows: DataFrame, ranges: Sequence[tuple[int, int]]) -> DataFrame:
+    """The rows without those of the log whose offsets are in one of the ranges."""
+    if not ranges:
+        return rows
+    left_out = rows.sparkSession.createDataFrame(ranges, "first long, last long")
+    is_left_out = F.col("snapshot").isNull() & F.col("offset").between(
+        F.col("first"), F.col("last")
+    )
+    return rows.join(F.broadcast(left_out), is_left_out, "left_anti")
+
+
+def _events(
+    rows: DataFrame,
+    kind: str,
+    subject: Column,
+    value: Column,
+    *,
+    items: Column | None = None,
+    registration: Column | None = None,
+) -> DataFrame:
+    """Build the events of one kind. value: null if the subject no longer exists.
+
+    items: the value as a list, from which changes are derived. registration: of a broker, which
+    tells equal values apart.
     """
     return rows.select(
         F.lit(kind).alias("kind"),
         subject.alias("subject"),
         value.alias("value"),
-        items.alias("items"),
+        (F.array() if items is None else items).cast("array<string>").alias("items"),
+        (F.lit(None) if registration is None else registration).cast("long").alias("registration"),
         "offset",
         "epoch",
         "timestamp",
@@ -104,7 +169,7 @@ def _leaders(rows: DataFrame) -> DataFrame:
     leader = F.get_json_object("data", "$.leaderId")
     # A new epoch is an election even if the same replica wins it.
     text = F.concat(leader, F.lit(" in epoch "), F.col("epoch").cast("string"))
-    return _events(mine, LEADER, F.lit(QUORUM), text, F.array().cast("array<string>"))
+    return _events(mine, LEADER, F.lit(QUORUM), text)
 
 
 def _voter_sets(rows: DataFrame) -> DataFrame:
@@ -116,14 +181,15 @@ def _voter_sets(rows: DataFrame) -> DataFrame:
             "-", v.getField("voterId").cast("string"), v.getField("voterDirectoryId")
         ),
     )
-    return _events(mine, VOTERS, F.lit(QUORUM), _joined(keys), F.array_sort(keys))
+    return _events(mine, VOTERS, F.lit(QUORUM), _joined(keys), items=F.array_sort(keys))
 
 
 def _joined(items: Column) -> Column:
     return F.array_join(F.array_sort(items), _SEPARATOR)
 
 
-def _isrs(rows: DataFrame) -> DataFrame:
+def _isr_changes(rows: DataFrame) -> DataFrame:
+    """The records with an ISR, parsed as `p`. subject: the partition's topic and number."""
     mine = rows.where(F.col("type").isin("PARTITION_RECORD", "PARTITION_CHANGE_RECORD"))
     parsed = mine.withColumn("p", F.from_json("data", _ISR_JSON)).where("p.isr is not null")
     named = rows.where(F.col("type") == "TOPIC_RECORD").select(
@@ -134,8 +200,20 @@ def _isrs(rows: DataFrame) -> DataFrame:
     joined = parsed.join(named.distinct(), parsed["p.topicId"] == named["_id"], "left")
     topic = F.coalesce("_topic", "p.topicId")
     subject = F.concat_ws("-", topic, F.col("p.partitionId").cast("string"))
+    return joined.withColumn("subject", subject)
+
+
+def _isrs(changes: DataFrame) -> DataFrame:
     items = F.transform("p.isr", lambda broker: broker.cast("string"))
-    return _events(joined, ISR, subject, _joined(items), F.array_sort(items))
+    return _events(changes, ISR, F.col("subject"), _joined(items), items=F.array_sort(items))
+
+
+def _removals(rows: DataFrame, changes: DataFrame) -> DataFrame:
+    """The ends of the partitions whose topic is removed."""
+    partitions = changes.select(F.col("p.topicId").alias("_id"), "subject").distinct()
+    removals = rows.where(F.col("type") == RemoveTopicRecord.TYPE)
+    gone = removals.join(partitions, F.get_json_object("data", "$.topicId") == F.col("_id"))
+    return _events(gone, ISR, F.col("subject"), F.lit(None).cast("string"))
 
 
 class _Standing(Replay):
@@ -155,7 +233,10 @@ class _Standing(Replay):
             return
         broker_id = record.id if isinstance(record, _FENCING) else record.broker_id
         is_new = isinstance(record, RegisterBrokerRecord)
-        self._events.append((str(broker_id), self._standing(broker_id, is_new=is_new), *place))
+        broker = self.image.cluster.brokers.get(broker_id)
+        registration = None if broker is None else broker.broker_epoch
+        standing = self._standing(broker_id, is_new=is_new)
+        self._events.append((str(broker_id), standing, registration, *place))
 
     def _standing(self, broker_id: int, *, is_new: bool) -> str:
         broker = self.image.cluster.brokers.get(broker_id)
@@ -186,17 +267,18 @@ def _brokers(rows: DataFrame) -> DataFrame:
         BROKER,
         F.col("broker"),
         F.col("standing"),
-        F.array().cast("array<string>"),
+        registration=F.col("registration"),
     )
 
 
 def _intervals(events: DataFrame) -> DataFrame:
     """Turn events into intervals: from each change of a value to the next."""
     order = Window.partitionBy("kind", "subject").orderBy("offset")
-    changed = events.withColumn("previous", F.lag("value").over(order))
-    changed = changed.withColumn("before", F.lag("items").over(order)).where(
-        F.col("previous").isNull() | (F.col("previous") != F.col("value"))
-    )
+    last = events.withColumn("last", F.lag(F.struct("value", "items", "registration")).over(order))
+    same = [F.col(f"last.{name}").eqNullSafe(F.col(name)) for name in ("value", "registration")]
+    changed = last.where(~(same[0] & same[1]))
+    changed = changed.withColumn("previous", F.col("last.value"))
+    changed = changed.withColumn("before", F.col("last.items"))
     earlier = (
         Window.partitionBy("kind", "subject")
         .orderBy("offset")
@@ -205,7 +287,7 @@ def _intervals(events: DataFrame) -> DataFrame:
     # Only voter sets look back beyond the previous value, to detect an id with a replaced disk.
     everyone = F.when(F.col("kind") == VOTERS, F.flatten(F.collect_list("items").over(earlier)))
     changes = changed.withColumn("ever", everyone).withColumn("change", _change())
-    return changes.select(
+    intervals = changes.select(
         "kind",
         "subject",
         "value",
@@ -217,6 +299,7 @@ def _intervals(events: DataFrame) -> DataFrame:
         F.col("timestamp").alias("started"),
         F.lead("timestamp").over(order).alias("ended"),
     )
+    return intervals.where(F.col("value").isNotNull())
 
 
 def _change() -> Column:
@@ -246,5 +329,6 @@ def _change() -> Column:
         .when(F.col("previous").isNull(), CREATED)
         .when(F.col("kind") == VOTERS, voters)
         .when(F.col("kind") == ISR, isr)
+        .when(F.col("previous") == F.col("value"), REGISTERED)
         .otherwise(F.col("value"))
     )

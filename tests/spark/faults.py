@@ -6,6 +6,7 @@ offset, and bytes of the file that lie there.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ from quorate.records.batch import (
     parse_batches,
     stamp,
 )
+from quorate.records.compaction import with_survivors
 from quorate.records.metadata import NoOpRecord, TopicRecord, decode, encode
 from quorate.spark.audit_rules import AuditRule
 
@@ -289,6 +291,41 @@ def old_quorum_state(victim: Victim) -> Planted:
     return victim.planted(AuditRule.STATE, offset=None)
 
 
+def other_leader(victim: Victim) -> Planted:
+    """A quorum-state that names another leader of its epoch than the log."""
+    path = victim.partition / "quorum-state"
+    state = json.loads(path.read_bytes())
+    state["leaderId"] = state["leaderId"] % 3 + 1
+    path.write_text(json.dumps(state))
+    return victim.planted(AuditRule.ONE_LEADER, offset=None)
+
+
+def later_epochs(victim: Victim) -> Planted:
+    """The last two epochs, of committed records, under forged numbers."""
+    first = next(
+        i
+        for i, (header, _) in enumerate(victim.batches)
+        if header.epoch >= victim.batches[-1][0].epoch - 1
+    )
+    for header, batch in victim.batches[first:]:
+        stamp(batch, header.base_offset, header.epoch + 10)
+    victim.write()
+    return victim.planted(AuditRule.DIVERGENCE, offset=victim.batches[first][0].base_offset)
+
+
+def lost_record(victim: Victim) -> Planted:
+    """A record taken out of a batch, the checksum right."""
+    index = next(
+        i for i, (h, _) in enumerate(victim.batches) if h.count > 1 and not h.is_control and i > 20
+    )
+    header, batch = victim.batches[index]
+    kept = with_survivors(batch, header, lambda record: record.offset != header.last_offset)
+    assert kept is not None
+    victim.batches[index] = header, kept
+    victim.write()
+    return victim.planted(AuditRule.GAP, offset=header.base_offset)
+
+
 def no_op_instead(victim: Victim) -> Planted:
     """A committed record replaced by a no-op under a later, forged, higher epoch."""
     index = victim.data_batch()
@@ -318,4 +355,7 @@ FAULTS: dict[str, tuple[str, Callable[[Victim], Planted]]] = {
     "bytes that are no batch": ("full-history", garbage),
     "old quorum-state": ("full-history", old_quorum_state),
     "record replaced by a no-op": ("full-history", no_op_instead),
+    "another leader in quorum-state": ("full-history", other_leader),
+    "forged later epochs": ("full-history", later_epochs),
+    "record taken out of a batch": ("full-history", lost_record),
 }

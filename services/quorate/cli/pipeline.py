@@ -244,19 +244,18 @@ def audit(
     if as_json:
         print_json({"replicas": names, "violations": [_jsonable(row) for row in rows]})
     elif rows:
-        shown = [
-            (str(r["offset"]), r["rule"], r["replica"], r["other"] or "", r["text"], _hex(r))
-            for r in rows
-        ]
-        print(
-            kafka_table(
-                ("Offset", "Rule", "Replica", "Other", "What", "Bytes | the other's"), shown
-            )
-        )
+        head = ("Offset", "Rule", "Replica", "Other", "What", "File:byte", "Bytes | the other's")
+        print(kafka_table(head, [_violation(row) for row in rows]))
     else:
         print(f"{len(names)} replicas, no violation: {', '.join(names)}")
     if rows:
         raise CommandError(f"{len(rows)} violations")
+
+
+def _violation(row: dict[str, Any]) -> tuple[str, ...]:
+    place = f"{Path(row['file']).name}:{row['position']}" if row["file"] else ""
+    texts = (row["rule"], row["replica"], row["other"] or "", row["text"])
+    return (str(row["offset"]), *texts, place, _hex(row))
 
 
 def _hex(row: dict[str, Any]) -> str:

@@ -7,8 +7,9 @@
    checkpoints and small files.
 
 Certainly committed is everything before the end of a checkpoint, everything before a high watermark
-that the caller knows, and what a majority of the voters holds in the last epoch. Beyond that,
-replicas may differ: an old leader may have a tail of its own. Below it, they must agree.
+that the caller knows, and what all logs of a majority of the voters hold if these logs end in the
+same epoch. Beyond that, replicas may differ: an old leader may have a tail of its own. Below it,
+they must agree. Where they do not, what most replicas hold is right.
 
 Each row of the result names the rule, the offset, both replicas, the bytes of both sides, and their
 positions. A healthy cluster, running or stopped, has no rows. A log that lost its tail looks like
@@ -19,7 +20,7 @@ Source: Raft's safety properties (Ongaro, figure 3.2), KIP-595, KIP-630, KIP-853
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,15 +29,15 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from quorate.spark.audit_files import file_findings, read_small_files, tail_findings
 from quorate.spark.audit_rules import (
     AuditRule,
     ControlBatch,
     Facts,
     Finding,
+    SmallFiles,
     committed_offset,
     control_findings,
-    file_findings,
-    tail_findings,
 )
 from quorate.spark.errors import OptionError
 from quorate.spark.files import LogReplica
@@ -97,20 +98,24 @@ def audit(
             replace(r, name=f"{r.name} in {r.directory}") if r.name in twice else r
             for r in replicas
         ]
+    small_files = {replica.name: read_small_files(replica) for replica in replicas}
     found = inspect(spark, replicas).persist()
     try:
-        findings += _check(replicas, found, high_watermark)
+        findings += _check(replicas, found, small_files, high_watermark)
     finally:
         found.unpersist()
     return _result(spark, findings)
 
 
 def _check(
-    replicas: Sequence[LogReplica], found: DataFrame, high_watermark: int | None
+    replicas: Sequence[LogReplica],
+    found: DataFrame,
+    small_files: dict[str, SmallFiles],
+    high_watermark: int | None,
 ) -> list[Finding]:
     sound = found.where(F.col("snapshot").isNull() & F.col("fault").isNull())
     findings = list(_faults(found))
-    facts = _facts(replicas, sound)
+    facts = _facts(replicas, sound, small_files)
     findings += _sequence(sound)
     controls = [
         ControlBatch.of(row)
@@ -121,7 +126,7 @@ def _check(
     findings += control_findings(controls, facts)
     committed = committed_offset(controls, facts, high_watermark)
     findings += _differences(sound, facts, committed)
-    findings += file_findings(facts)
+    findings += file_findings(controls, facts)
     findings += tail_findings(controls, facts, committed)
     damaged = {finding.file for finding in findings if finding.file}
     return [*findings, *snapshot_findings(replicas, damaged)]
@@ -155,7 +160,9 @@ def _faults(found: DataFrame) -> Iterator[Finding]:
         )
 
 
-def _facts(replicas: Sequence[LogReplica], sound: DataFrame) -> dict[str, Facts]:
+def _facts(
+    replicas: Sequence[LogReplica], sound: DataFrame, small_files: dict[str, SmallFiles]
+) -> dict[str, Facts]:
     """Collect the start and end of each log, its last epoch, and the start of each epoch."""
     extents = {
         row.replica: row
@@ -180,12 +187,13 @@ def _facts(replicas: Sequence[LogReplica], sound: DataFrame) -> dict[str, Facts]
             max(ends, default=0) if extent is None else extent.end,
             -1 if extent is None else extent.epoch,
             epochs.get(replica.name, {}),
+            small_files[replica.name],
         )
     return facts
 
 
 def _sequence(sound: DataFrame) -> list[Finding]:
-    """Check that each batch follows its predecessor in offset and epoch.
+    """Check that each batch follows its predecessor in offset and epoch, and lacks no record.
 
     The leader's LeaderChange must begin each epoch. A segment must begin with the offset in its
     name.
@@ -193,13 +201,14 @@ def _sequence(sound: DataFrame) -> list[Finding]:
     order = Window.partitionBy("replica").orderBy("segment", "position")
     follows = sound.select(
         *_PLACE,
-        "is_control",
+        "records",
         "controls",
         *(F.lag(name).over(order).alias(f"_{name}") for name in _PLACE if name != "replica"),
     )
     expected = F.col("_last_offset") + 1
     odd = follows.where(
         (F.col("base_offset") != expected)
+        | (F.col("records") != F.col("last_offset") - F.col("base_offset") + 1)
         | (F.col("epoch") != F.col("_epoch"))
         | ((F.col("segment") != F.col("_segment")) & (F.col("base_offset") != F.col("segment")))
         | (F.col("_epoch").isNull() & (F.col("base_offset") != F.col("segment")))
@@ -216,9 +225,13 @@ def _odd(row: Any) -> Iterator[Finding]:
         "other_size": row._size or 0,
     }
     offset, replica = row.base_offset, row.replica
+    if row.records != row.last_offset - offset + 1:
+        holes = f"the batch of offsets {offset} to {row.last_offset} has {row.records} records"
+        yield Finding(AuditRule.GAP, offset, replica, text=holes, **place)
     misnamed = f"the segment named {row.segment} begins with offset {offset}"
     if row._last_offset is None:
-        yield Finding(AuditRule.ORDER, offset, replica, text=misnamed, **place)
+        if offset != row.segment:
+            yield Finding(AuditRule.ORDER, offset, replica, text=misnamed, **place)
         return
     expected = row._last_offset + 1
     if offset > expected:
@@ -254,13 +267,39 @@ def _differences(sound: DataFrame, facts: dict[str, Facts], committed: int) -> l
     reached = (((offset >= start) & (offset < end)).cast("int") for start, end in extents)
     differing = sides.where((F.col("versions") > 1) | (F.col("holders") < sum(reached, F.lit(0))))
     rows = differing.orderBy("base_offset").limit(FINDINGS_MAX).collect()
-    return [finding for row in rows for finding in _difference(row, facts, committed)]
+    return list(_merged(found for row in rows for found in _difference(row, facts, committed)))
 
 
-def _difference(row: Any, facts: dict[str, Facts], committed: int) -> Iterator[Finding]:
+def _merged(found: Iterable[tuple[Finding, int]]) -> Iterator[Finding]:
+    """Merge the findings about successive batches that two replicas hold differently.
+
+    found: findings by rising offset, with the offset after each batch.
+    """
+    runs: dict[tuple[AuditRule, str, str], tuple[Finding, int, int]] = {}
+    for finding, after in found:
+        key = (finding.rule, finding.replica, finding.other)
+        first, end, count = runs.get(key, (finding, finding.offset, 0))
+        if end != finding.offset:
+            yield _run(first, end, count)
+            first, count = finding, 0
+        runs[key] = (first, after, count + 1)
+    for run in runs.values():
+        yield _run(*run)
+
+
+def _run(first: Finding, end: int, count: int) -> Finding:
+    if count == 1:
+        return first
+    return replace(
+        first, text=f"{first.text}; so do the next {count - 1} batches, up to offset {end - 1}"
+    )
+
+
+def _difference(row: Any, facts: dict[str, Facts], committed: int) -> Iterator[tuple[Finding, int]]:
     offset = row.base_offset
     versions: dict[tuple[int, int, int], list[Any]] = {}
-    for side in row.sides:
+    # Spark collects the sides in any order. Runs of differences need the same side each time.
+    for side in sorted(row.sides, key=lambda side: (side.replica, side.position)):
         versions.setdefault((side.epoch, side.crc, side.size), []).append(side)
     ranked = sorted(versions.values(), key=lambda sides: (-len(sides), sides[0].replica))
     right = ranked[0][0]
@@ -281,7 +320,7 @@ def _difference(row: Any, facts: dict[str, Facts], committed: int) -> Iterator[F
                 else f", in epoch {side.epoch} instead of {right.epoch}, below {committed}, which "
                 "is committed"
             )
-            yield Finding(
+            finding = Finding(
                 rule,
                 offset,
                 side.replica,
@@ -292,11 +331,13 @@ def _difference(row: Any, facts: dict[str, Facts], committed: int) -> Iterator[F
                 side.size,
                 **place,
             )
+            yield finding, side.last_offset + 1
     holders = {side.replica for side in row.sides}
     for name, one in facts.items():
         if name not in holders and one.start <= offset < one.end and offset < committed:
             text = f"no batch begins at this offset, but one does on {right.replica}"
-            yield Finding(AuditRule.DIVERGENCE, offset, name, right.replica, text, **place)
+            finding = Finding(AuditRule.DIVERGENCE, offset, name, right.replica, text, **place)
+            yield finding, right.last_offset + 1
 
 
 def _result(spark: SparkSession, findings: Sequence[Finding]) -> DataFrame:

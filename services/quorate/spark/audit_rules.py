@@ -1,24 +1,24 @@
-"""The audit rules for small inputs: control records, small files, and the ends of logs.
+"""The audit rules for control records, and the offset before which everything is committed.
 
-They are plain Python over data that Spark has collected. See `audit` for the whole procedure.
+They are plain Python over data that Spark has collected. See `audit` for the whole procedure, and
+`audit_files` for the rules for small files.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from quorate.log.errors import LogError
-from quorate.log.offset_files import read_epochs
-from quorate.log.quorum_state import QUORUM_STATE_FILE, QuorumStateFile
 from quorate.log.snapshots import parse_snapshot_name
+from quorate.raft.types import OffsetAndEpoch
 from quorate.spark.files import LogReplica
 
-PRODUCER_SNAPSHOT = ".snapshot"
+LEADER_CHANGE, KRAFT_VOTERS = "LEADER_CHANGE", "KRAFT_VOTERS"
 
 
 class AuditRule(StrEnum):
@@ -104,15 +104,32 @@ class ControlBatch:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class SmallFiles:
+    """What files beside the log say about it.
+
+    epochs: the entries of leader-epoch-checkpoint. fault: why that file cannot be read. reached:
+    names of files, and the offsets that the log must have reached when they were written.
+    """
+
+    epochs: tuple[OffsetAndEpoch, ...] = ()
+    fault: str = ""
+    reached: tuple[tuple[str, int], ...] = ()
+
+
 @dataclass(slots=True)
 class Facts:
-    """A replica's log: its offsets [start, end), its last epoch, and the start of each epoch."""
+    """A replica's log: its offsets [start, end), its last epoch, and the start of each epoch.
+
+    small_files: read before the log, which may grow meanwhile.
+    """
 
     replica: LogReplica
     start: int
     end: int
     epoch: int
     epochs: dict[int, int] = field(default_factory=dict)
+    small_files: SmallFiles = field(default_factory=SmallFiles)
 
     @property
     def name(self) -> str:
@@ -156,7 +173,7 @@ def _placed(log: Sequence[ControlBatch], facts: dict[str, Facts]) -> Iterator[Fi
             if kind in ("SNAPSHOT_HEADER", "SNAPSHOT_FOOTER"):
                 text = f"{kind} occurs in the log"
                 yield batch.finding(AuditRule.CONTROL, text, at=index)
-            elif kind == "LEADER_CHANGE":
+            elif kind == LEADER_CHANGE:
                 first = led.setdefault((batch.replica, batch.epoch), batch)
                 begins = facts[batch.replica].epochs.get(batch.epoch, batch.base_offset)
                 if index or first is not batch:
@@ -172,25 +189,48 @@ def _placed(log: Sequence[ControlBatch], facts: dict[str, Facts]) -> Iterator[Fi
                 yield batch.finding(AuditRule.CONTROL, text, at=index)
 
 
-def _one_leader(log: Sequence[ControlBatch]) -> Iterator[Finding]:
-    leaders: dict[int, tuple[int, ControlBatch]] = {}
+Led = dict[int, list[tuple[int, list[ControlBatch]]]]
+"""By epoch: its leaders with the LeaderChanges that name them, that of most replicas first."""
+
+
+def leaders_of(log: Iterable[ControlBatch]) -> Led:
+    """The leaders of each epoch, according to the LeaderChanges in the logs of all replicas."""
+    found: dict[int, dict[int, list[ControlBatch]]] = {}
     for batch in log:
         for kind, data in batch.controls:
-            if kind != "LEADER_CHANGE":
-                continue
-            leader = data["leaderId"]
-            known, by = leaders.setdefault(batch.epoch, (leader, batch))
-            if known != leader:
-                text = f"epoch {batch.epoch} is led by {leader} here and by {known} on {by.replica}"
+            if kind == LEADER_CHANGE and batch.snapshot is None:
+                of_epoch = found.setdefault(batch.epoch, {})
+                of_epoch.setdefault(data["leaderId"], []).append(batch)
+    return {
+        epoch: sorted(
+            leaders.items(), key=lambda item: (-len({b.replica for b in item[1]}), item[0])
+        )
+        for epoch, leaders in found.items()
+    }
+
+
+def _one_leader(log: Sequence[ControlBatch]) -> Iterator[Finding]:
+    for epoch, ((right, believed), *others) in leaders_of(log).items():
+        for leader, batches in others:
+            for batch in batches:
+                by = believed[0]
+                text = f"epoch {epoch} is led by {leader} here and by {right} on {by.replica}"
                 yield batch.finding(AuditRule.ONE_LEADER, text, by)
-            voters = {one["voterId"] for one in data["voters"]}
-            granting = {one["voterId"] for one in data["grantingVoters"]}
-            if voters and 2 * len(granting & voters) <= len(voters):
-                text = (
-                    f"{leader} was elected in epoch {batch.epoch} by {sorted(granting)}, not a "
-                    f"majority of {sorted(voters)}"
-                )
-                yield batch.finding(AuditRule.ONE_LEADER, text)
+    for batch in log:
+        for kind, data in batch.controls:
+            if kind == LEADER_CHANGE:
+                yield from _elected(batch, data)
+
+
+def _elected(batch: ControlBatch, data: dict[str, Any]) -> Iterator[Finding]:
+    voters = {one["voterId"] for one in data["voters"]}
+    granting = {one["voterId"] for one in data["grantingVoters"]}
+    if voters and 2 * len(granting & voters) <= len(voters):
+        text = (
+            f"{data['leaderId']} was elected in epoch {batch.epoch} by {sorted(granting)}, not a "
+            f"majority of {sorted(voters)}"
+        )
+        yield batch.finding(AuditRule.ONE_LEADER, text)
 
 
 def voter_keys(data: dict[str, Any]) -> frozenset[str]:
@@ -202,16 +242,20 @@ def _voter_sets(log: Sequence[ControlBatch]) -> Iterator[Finding]:
     before: tuple[frozenset[str], ControlBatch] | None = None
     for batch in log:
         for index, (kind, data) in enumerate(batch.controls):
-            if kind != "KRAFT_VOTERS":
+            if kind != KRAFT_VOTERS:
                 continue
             keys = voter_keys(data)
             if before is not None and len(keys ^ before[0]) > 1:
-                text = f"the voters change from {_shown(before[0])} to {_shown(keys)} in one step"
+                text = (
+                    f"the voters change from {shown_keys(before[0])} to {shown_keys(keys)} in one "
+                    "step"
+                )
                 yield batch.finding(AuditRule.VOTERS, text, before[1], at=index)
             before = (keys, batch)
 
 
-def _shown(keys: Iterable[str]) -> str:
+def shown_keys(keys: Iterable[str]) -> str:
+    """Voter keys as text, sorted."""
     return "{" + ", ".join(sorted(keys)) + "}"
 
 
@@ -241,7 +285,7 @@ def _checkpoints(batches: Sequence[ControlBatch]) -> Iterator[Finding]:
             text = f"a checkpoint of epoch {named.epoch} contains a batch of epoch {other.epoch}"
             yield other.finding(AuditRule.SNAPSHOT, text)
         for batch in found:
-            if any(kind == "LEADER_CHANGE" for kind, _ in batch.controls):
+            if any(kind == LEADER_CHANGE for kind, _ in batch.controls):
                 text = "the checkpoint contains a LeaderChange"
                 yield batch.finding(AuditRule.CONTROL, text)
 
@@ -259,13 +303,22 @@ def last_voters(batches: Sequence[ControlBatch], replica: str) -> frozenset[str]
     stored = sorted((b for b in mine if b.snapshot is not None), key=lambda b: b.snapshot or 0)
     for batch in [*reversed(in_log), *reversed(stored)]:
         for kind, data in reversed(batch.controls):
-            if kind == "KRAFT_VOTERS":
+            if kind == KRAFT_VOTERS:
                 return voter_keys(data)
     return None
 
 
-def _ahead(facts: dict[str, Facts]) -> Facts:
-    return max(facts.values(), key=lambda one: (one.epoch, one.end))
+def current_voters(batches: Sequence[ControlBatch], facts: dict[str, Facts]) -> frozenset[str]:
+    """The voter set at the end of most logs, of two equally frequent ones that of the longer log.
+
+    Empty if no log and no checkpoint has one.
+    """
+    counts: Counter[frozenset[str]] = Counter()
+    for one in sorted(facts.values(), key=lambda one: (one.epoch, one.end), reverse=True):
+        voters = last_voters(batches, one.name)
+        if voters:
+            counts[voters] += 1
+    return max(counts, key=lambda voters: counts[voters], default=frozenset())
 
 
 def committed_offset(
@@ -273,15 +326,18 @@ def committed_offset(
 ) -> int:
     """An offset before which everything is certainly committed.
 
-    In the highest epoch, what a majority of the voters holds is committed (Raft, 3.6.2). Only
-    voters whose directories are audited can be counted.
+    If the logs of a majority of the voters end in the same epoch, what all of these logs hold is
+    committed, because a record of that epoch is at or behind it (Raft, 3.6.2 and 5.4.2 of the
+    paper). A log that ends in another epoch, even a later one, has no say. Only voters whose
+    directories are audited can be counted.
     """
     sure = [snapshot.id.offset for one in facts.values() for snapshot in one.replica.snapshots]
     if known is not None:
         sure.append(known)
-    ahead = _ahead(facts)
-    voters = last_voters(batches, ahead.name)
-    if voters:
+    for ahead in facts.values():
+        voters = last_voters(batches, ahead.name)
+        if not voters:
+            continue
         ends = sorted(
             (one.end for one in facts.values() if one.key in voters and one.epoch == ahead.epoch),
             reverse=True,
@@ -290,144 +346,3 @@ def committed_offset(
         if len(ends) >= majority:
             sure.append(ends[majority - 1])
     return max(sure, default=0)
-
-
-def tail_findings(
-    batches: Sequence[ControlBatch], facts: dict[str, Facts], committed: int
-) -> Iterator[Finding]:
-    """Find logs that end before an offset that, by their disk or the quorum, they once held."""
-    for one in facts.values():
-        for reason, offset in _evidence(one.replica):
-            if offset > one.end:
-                text = f"the log ends at {one.end}, but {reason} refers to offset {offset}"
-                file = str(one.replica.segments[-1].path) if one.replica.segments else ""
-                size = one.replica.segments[-1].path.stat().st_size if file else 0
-                begin = max(0, size - 256)
-                yield Finding(
-                    AuditRule.LOST_TAIL, one.end, one.name, "", text, file, begin, size - begin
-                )
-                break
-    voters = last_voters(batches, _ahead(facts).name)
-    present = {one.key: one for one in facts.values() if one.key is not None}
-    if voters and voters <= set(present):
-        holding = sorted(key for key in voters if present[key].end >= committed)
-        if 2 * len(holding) <= len(voters):
-            for key in sorted(voters - set(holding)):
-                text = (
-                    f"the log ends at {present[key].end}; offset {committed} is committed, but "
-                    f"only {_shown(holding)} of {_shown(voters)} hold it"
-                )
-                yield Finding(AuditRule.LOST_TAIL, present[key].end, present[key].name, text=text)
-
-
-def _evidence(replica: LogReplica) -> Iterable[tuple[str, int]]:
-    """Other evidence on the disk of how far the log reached: (file name, offset)."""
-    for path in sorted(replica.partition.glob(f"*{PRODUCER_SNAPSHOT}")):
-        if path.stem.isdecimal():
-            yield path.name, int(path.stem)
-    for snapshot in replica.snapshots:
-        yield snapshot.path.name, snapshot.id.offset
-    try:
-        for entry in read_epochs(replica.partition):
-            yield "leader-epoch-checkpoint", entry.offset
-    except (LogError, ValueError, OSError):
-        return
-
-
-# --- small files ----------------------------------------------------------------------------------
-
-
-def file_findings(facts: dict[str, Facts]) -> Iterator[Finding]:
-    """Check meta.properties, quorum-state and leader-epoch-checkpoint.
-
-    They must agree with those of the other replicas and with the logs.
-    """
-    yield from _clusters(facts)
-    leaders: dict[int, tuple[int, str]] = {}
-    for one in facts.values():
-        yield from _quorum_state(one, leaders)
-        yield from _epoch_file(one)
-        yield from _beginning(one)
-
-
-def _quorum_state(one: Facts, leaders: dict[int, tuple[int, str]]) -> Iterator[Finding]:
-    """Check quorum-state. leaders: the leader of each epoch, and the replica that names it."""
-    path = one.replica.partition / QUORUM_STATE_FILE
-    try:
-        state = QuorumStateFile(one.replica.partition).read()
-    except LogError as error:
-        yield Finding(AuditRule.STATE, one.end, one.name, text=str(error))
-        return
-    if state is None:
-        return
-    if state.epoch < one.epoch:
-        text = f"quorum-state is at epoch {state.epoch}, but the log at {one.epoch}"
-        yield Finding(AuditRule.STATE, one.end, one.name, text=text, file=str(path), size=256)
-    if state.leader_id is not None and state.leader_id >= 0:
-        known, by = leaders.setdefault(state.epoch, (state.leader_id, one.name))
-        if known != state.leader_id:
-            text = (
-                f"quorum-state names {state.leader_id} as leader of epoch {state.epoch}, "
-                f"but {known} on {by}"
-            )
-            rule = AuditRule.ONE_LEADER
-            yield Finding(rule, one.end, one.name, by, text, str(path), size=256)
-
-
-def _clusters(facts: dict[str, Facts]) -> Iterator[Finding]:
-    by_cluster: dict[str, list[Facts]] = {}
-    for one in facts.values():
-        if one.replica.properties is not None:
-            by_cluster.setdefault(one.replica.properties.cluster_id, []).append(one)
-    if len(by_cluster) < 2:
-        return
-    ranked = sorted(by_cluster.items(), key=lambda item: (-len(item[1]), item[0]))
-    right, among = ranked[0]
-    file = "meta.properties"
-    for cluster, wrong in ranked[1:]:
-        for one in wrong:
-            yield Finding(
-                AuditRule.CLUSTER,
-                one.start,
-                one.name,
-                among[0].name,
-                f"it belongs to cluster {cluster}, but {among[0].name} to {right}",
-                str(one.replica.directory / file),
-                0,
-                256,
-                str(among[0].replica.directory / file),
-                0,
-                256,
-            )
-
-
-def _epoch_file(one: Facts) -> Iterator[Finding]:
-    """Check the epoch starts in leader-epoch-checkpoint.
-
-    The file may lack the newest and the oldest epochs.
-    """
-    path = one.replica.partition / "leader-epoch-checkpoint"
-    try:
-        entries = read_epochs(one.replica.partition)
-    except (LogError, ValueError, OSError) as error:
-        text = f"{path.name}: {error}"
-        yield Finding(AuditRule.STATE, one.start, one.name, text=text, file=str(path))
-        return
-    for entry in entries:
-        begins = one.epochs.get(entry.epoch)
-        if begins is None or begins <= one.start or entry.offset == begins:
-            continue
-        text = f"{path.name}: epoch {entry.epoch} begins at {entry.offset}, in the log at {begins}"
-        yield Finding(AuditRule.EPOCH, begins, one.name, text=text, file=str(path), size=256)
-
-
-def _beginning(one: Facts) -> Iterator[Finding]:
-    """Check that a checkpoint covers everything before the start of the log."""
-    if one.start == 0 or not one.replica.segments:
-        return
-    ends = [snapshot.id.offset for snapshot in one.replica.snapshots]
-    if any(one.start <= end for end in ends):
-        return
-    text = f"the log begins at {one.start}, but no checkpoint covers the records before it"
-    file = str(one.replica.segments[0].path)
-    yield Finding(AuditRule.GAP, max(ends, default=0), one.name, text=text, file=file, size=61)

@@ -1,8 +1,9 @@
 """Audits checkpoints: a snapshot must equal the state from replaying the log up to its end.
 
 Each checkpoint is compared with a replay of one replica's log that reaches the checkpoint's end,
-from an older checkpoint or from the beginning. It is also compared with a checkpoint of the same
-end offset on another replica.
+from an older checkpoint or from the beginning. If none does, the records of applications are
+compared with what there is of the log, and the rest with the checkpoints of the same end offset on
+other replicas, of which most are right. A checkpoint that agrees with one of the logs is right.
 
 SCRAM credentials are excluded: when a user's credential is deleted, Kafka 4.3's own snapshots lose
 other users' credentials of the same mechanism that the log still holds (as Kafka's golden
@@ -12,20 +13,24 @@ directories show).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from quorate.log.snapshots import CHECKPOINT_SUFFIX
 from quorate.metadata.image.metadata_image import AnyRecord
 from quorate.records.control import TYPE_NAMES as CONTROL_NAMES
 from quorate.records.control import control_json, control_type, decode_control
 from quorate.records.errors import RecordsError
 from quorate.records.metadata import decode
 from quorate.spark import framing
+from quorate.spark.application_audit import ApplicationRecords, differences
 from quorate.spark.audit_rules import AuditRule, Finding
 from quorate.spark.columns import ChunkOrigin, records_between
 from quorate.spark.envelope import Records
 from quorate.spark.errors import DamagedError
-from quorate.spark.files import LogReplica, SnapshotFile, end_of_file, opened
+from quorate.spark.files import LogReplica, SnapshotFile, end_of_file, opened, size_of
 from quorate.spark.options import OFFSET_MAX
 from quorate.spark.replay import SCRAM, Data, StateReplay
 
@@ -38,82 +43,193 @@ Part = tuple[Path, int, int]
 """A file, and the offsets [start, end) to replay from it."""
 
 
-def _load(parts: Iterable[Part]) -> Things | None:
-    """The state after replaying the files' records; None if a file is damaged."""
-    replay = StateReplay()
+@dataclass(frozen=True, slots=True)
+class _Contents:
+    """The entities of the metadata, and the records of applications."""
+
+    things: Things
+    applications: ApplicationRecords
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """A checkpoint of one replica."""
+
+    replica: LogReplica
+    snapshot: SnapshotFile
+    contents: _Contents
+
+    def finding(self, text: str, by: LogReplica, offset: int, position: int | None) -> Finding:
+        path = self.snapshot.path
+        return Finding(
+            AuditRule.SNAPSHOT,
+            offset,
+            self.replica.name,
+            by.name if by is not self.replica else "",
+            f"{path.name}: {text}",
+            str(path),
+            position or 0,
+            size_of(path) - (position or 0),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Log:
+    """The contents of a replica's log. is_whole: whether it was replayed from a known state.
+
+    If not, it has only the records of applications since the log start.
+    """
+
+    by: LogReplica
+    contents: _Contents
+    is_whole: bool
+
+
+Comparison = Callable[[_Copy, _Contents, LogReplica, str], list[Finding]]
+"""Compares a checkpoint with contents from a replica's log or checkpoint."""
+
+
+def _load(parts: Iterable[Part], start: int, *, is_whole: bool = True) -> _Contents | None:
+    """Replay the files' records; None if a file is damaged.
+
+    start: the offset from which on the parts contain the whole log. is_whole: if not, only the
+    records of applications are loaded.
+    """
+    replay = StateReplay() if is_whole else None
+    applications = ApplicationRecords(start)
     try:
         for part in parts:
-            _replay_file(replay, *part)
+            _replay_file(replay, applications, *part)
     except DamagedError:
         return None
-    return {(kind, key): fields for kind, key, fields, _ in replay.rows() if kind != SCRAM}
+    rows = () if replay is None else replay.rows()
+    things = {(kind, key): fields for kind, key, fields, _ in rows if kind != SCRAM}
+    return _Contents(things, applications)
 
 
-def _replay_file(replay: StateReplay, path: Path, start: int, end: int) -> None:
+def _replay_file(
+    replay: StateReplay | None, applications: ApplicationRecords, path: Path, start: int, end: int
+) -> None:
+    in_snapshot = path.suffix == CHECKPOINT_SUFFIX
     with opened(path) as (descriptor, size):
         for chunk in framing.read_chunks(descriptor, 0, size):
             records = records_between(chunk, ChunkOrigin("", str(path)), start, end)
-            replay.apply(_decoded(replay, records))
+            found = _decoded(replay, applications, records, in_snapshot=in_snapshot)
+            if replay is None:
+                deque(found, maxlen=0)
+            else:
+                replay.apply(found)
 
 
-def _decoded(replay: StateReplay, records: Records) -> Iterator[tuple[AnyRecord, tuple[int], bool]]:
-    """Yield the metadata records, and pass control records to the replay.
+def _decoded(
+    replay: StateReplay | None,
+    applications: ApplicationRecords,
+    records: Records,
+    *,
+    in_snapshot: bool,
+) -> Iterator[tuple[AnyRecord, tuple[int], bool]]:
+    """Yield the metadata records, and pass on control records and those of applications.
 
-    Records of applications, and records that cannot be decoded, are skipped.
+    Records that cannot be decoded are skipped.
     """
     is_control = records.chunk.is_control[records.batch]
     for row, offset in enumerate(records.offset.tolist()):
         key, value = records.key(row), records.value(row)
         try:
             if is_control[row]:
+                if replay is None:
+                    continue
                 name = CONTROL_NAMES.get(control_type(key), "")
                 replay.apply_control(name, control_json(decode_control(key, value)), (offset,))
-            elif key is None:
-                yield decode(value or b""), (offset,), True
+            elif key is not None:
+                applications.add(records, row, in_snapshot=in_snapshot)
+            else:
+                record = decode(value or b"")
+                applications.note(record)
+                yield record, (offset,), True
         except RecordsError:
             continue
 
 
 def snapshot_findings(replicas: Sequence[LogReplica], damaged: set[str]) -> Iterator[Finding]:
     """Find checkpoints that disagree. Skips files in `damaged`, which are already reported."""
-    seen: dict[int, tuple[LogReplica, SnapshotFile, Things]] = {}
+    for end in sorted({s.id.offset for replica in replicas for s in replica.snapshots} - {0}):
+        copies = list(_copies(replicas, end, damaged))
+        logs: dict[str, _Log | None] = {}
+        for copy in copies:
+            for compare in (_compare, _compare_applications):
+                others = [other for other in copies if other is not copy]
+                yield from _judge(copy, compare, _logs(copy, replicas, logs, damaged), others)
+
+
+def _judge(
+    copy: _Copy, compare: Comparison, logs: Iterable[_Log], others: Sequence[_Copy]
+) -> list[Finding]:
+    """Compare a checkpoint with logs until one agrees. Without a whole log, also with `others`."""
+    first: list[Finding] = []
+    has_whole = False
+    for log in logs:
+        if compare is _compare and not log.is_whole:
+            continue
+        has_whole |= log.is_whole
+        found = compare(copy, log.contents, log.by, "log")
+        if not found and log.is_whole:
+            return []
+        first = first or found
+    return first if first or has_whole else _by_majority(copy, compare, others)
+
+
+def _copies(replicas: Sequence[LogReplica], end: int, damaged: set[str]) -> Iterator[_Copy]:
     for replica in replicas:
         for snapshot in replica.snapshots:
-            end = snapshot.id.offset
-            if end == 0 or str(snapshot.path) in damaged:
-                continue
-            stored = _load([(snapshot.path, 0, OFFSET_MAX)])
-            if stored is None:
-                continue
-            other = seen.setdefault(end, (replica, snapshot, stored))
-            if other[0] is not replica:
-                source = ("checkpoint", other[0].name)
-                yield from _compare(replica, snapshot, stored, other[2], source)
-            for by in [replica, *(r for r in replicas if r is not replica)]:
-                parts = _way(by, end, damaged)
-                expected = None if parts is None else _load(parts)
-                if expected is not None:
-                    source = ("log", by.name)
-                    yield from _compare(replica, snapshot, stored, expected, source)
-                    break
+            if snapshot.id.offset == end and str(snapshot.path) not in damaged:
+                contents = _load([(snapshot.path, 0, OFFSET_MAX)], end)
+                if contents is not None:
+                    yield _Copy(replica, snapshot, contents)
 
 
-def _way(replica: LogReplica, end: int, damaged: set[str]) -> list[Part] | None:
-    """The files to replay for the state at `end`: an older checkpoint if needed, and segments.
+def _logs(
+    copy: _Copy,
+    replicas: Sequence[LogReplica],
+    loaded: dict[str, _Log | None],
+    damaged: set[str],
+) -> Iterator[_Log]:
+    """Yield the logs that reach the checkpoint's end, that of its own replica first.
 
-    None if a required file is missing or in `damaged`.
+    loaded: by the name of the replica.
     """
-    if not replica.segments:
+    for by in [copy.replica, *(r for r in replicas if r is not copy.replica)]:
+        if by.name not in loaded:
+            loaded[by.name] = _load_log(by, copy.snapshot.id.offset, damaged)
+        found = loaded[by.name]
+        if found is not None:
+            yield found
+
+
+def _by_majority(copy: _Copy, compare: Comparison, others: Sequence[_Copy]) -> list[Finding]:
+    """Compare a checkpoint with others of its end offset; it is right if half of them agree."""
+    disagreeing = [
+        found
+        for other in others
+        if (found := compare(copy, other.contents, other.replica, "checkpoint"))
+    ]
+    return disagreeing[0] if 2 * len(disagreeing) > len(others) else []
+
+
+def _load_log(replica: LogReplica, end: int, damaged: set[str]) -> _Log | None:
+    """Replay a log up to `end`, from an older checkpoint if needed.
+
+    None if it does not reach the end, or a required file is in `damaged`.
+    """
+    if not replica.segments or replica.start_offset >= end:
         return None
-    start = replica.segments[0].base_offset
+    start = replica.start_offset
     bases = [
         s for s in replica.snapshots if start <= s.id.offset < end and str(s.path) not in damaged
     ]
-    begin = 0
     parts: list[Part] = []
-    if start > 0:
-        if not bases:
-            return None
+    begin = start
+    if start > 0 and bases:
         begin = bases[-1].id.offset
         parts.append((bases[-1].path, 0, OFFSET_MAX))
     covered = begin
@@ -122,33 +238,37 @@ def _way(replica: LogReplica, end: int, damaged: set[str]) -> list[Part] | None:
             return None
         parts.append((segment.path, begin, end))
         covered = (end_of_file(segment.path) or 0) if after is None else after
-    return parts if covered >= end else None
+    if covered < end:
+        return None
+    is_whole = start == 0 or bool(bases)
+    contents = _load(parts, begin, is_whole=is_whole)
+    return None if contents is None else _Log(replica, contents, is_whole)
 
 
-def _compare(
-    replica: LogReplica,
-    snapshot: SnapshotFile,
-    stored: Things,
-    expected: Things,
-    source: tuple[str, str],
-) -> list[Finding]:
-    what, by = source
-    differing = [
-        key for key in sorted({*stored, *expected}) if stored.get(key) != expected.get(key)
-    ]
+def _compare(copy: _Copy, expected: _Contents, by: LogReplica, source: str) -> list[Finding]:
+    ours, theirs = copy.contents.things, expected.things
+    differing = [key for key in sorted({*ours, *theirs}) if ours.get(key) != theirs.get(key)]
     return [
-        Finding(
-            AuditRule.SNAPSHOT,
-            snapshot.id.offset,
-            replica.name,
-            by if by != replica.name else "",
-            f"{snapshot.path.name}: {kind} {key} is {_shown(stored.get((kind, key)))}, "
-            f"but {_shown(expected.get((kind, key)))} by the {what} of {by}",
-            str(snapshot.path),
-            0,
-            snapshot.path.stat().st_size,
+        copy.finding(
+            f"{kind} {key} is {_shown(ours.get((kind, key)))}, but "
+            f"{_shown(theirs.get((kind, key)))} by the {source} of {by.name}",
+            by,
+            copy.snapshot.id.offset,
+            None,
         )
         for kind, key in differing[:DIFFERENCES_MAX]
+    ]
+
+
+def _compare_applications(
+    copy: _Copy, expected: _Contents, by: LogReplica, source: str
+) -> list[Finding]:
+    found = differences(
+        copy.contents.applications, expected.applications, is_own=by is copy.replica
+    )
+    return [
+        copy.finding(f"{one.text}, by the {source} of {by.name}", by, one.offset, one.position)
+        for one in found
     ]
 
 

@@ -5,7 +5,9 @@ Rules:
    changes nothing. After each mutation, the actor calls `mutated`.
 2. The actor retries idempotent calls after transient errors of the API server. A conflict (409)
    with another writer ends the action; the next observation shows the new state.
-3. Pods are deleted by UID, and StatefulSets are resized from the observed version.
+3. Pods are deleted by UID, and StatefulSets are resized, both in the observed version only: a pod
+   that has become ready in the meantime is not the one that the plan wanted to restart. A node is
+   formatted only if its pod still has the observed UID.
 4. Objects are created, which fails if they exist, or changed and deleted by the UID of an object
    that is this Quorum's own. `ownership` defines whose an object is.
 5. A voter set change that timed out may still take effect. The actor assumes neither outcome; the
@@ -19,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import closing
 from functools import partial
 from typing import Any, TypeVar
@@ -77,7 +79,14 @@ class LeaseLostError(Exception):
 
 
 class ActionFailedError(Exception):
-    """An action failed; the message is one line. The operator plans again."""
+    """An action failed; the message is one line. The operator plans again.
+
+    failures: the errors by object, if the other objects of the action were changed.
+    """
+
+    def __init__(self, text: str, failures: Mapping[str, str] | None = None) -> None:
+        super().__init__(text)
+        self.failures: Mapping[str, str] = failures or {}
 
 
 class Actor:
@@ -130,9 +139,10 @@ class Actor:
                 await self._resize(quorum, seen, replicas, before)
             case p.RestartPod(ordinal, uid):
                 name = naming.pod(quorum.name, ordinal)
+                version = seen.pods[ordinal]["metadata"]["resourceVersion"]
                 await self._mutate(
                     f"delete Pod/{name} {uid}",
-                    self._again(self._kube.delete, "Pod", quorum.namespace, name, uid),
+                    self._again(self._kube.delete, "Pod", quorum.namespace, name, uid, version),
                 )
             case p.FormatNode():
                 await self._format(quorum, action, tls)
@@ -219,15 +229,31 @@ class Actor:
         )
 
     async def _apply(self, quorum: QuorumResource, seen: Snapshot, names: tuple[str, ...]) -> None:
+        """Apply each object: one that is rejected does not keep the others from being applied."""
         wanted = manifests.objects(quorum)
+        failures: dict[str, str] = {}
         for name in names:
-            kind, _, title = name.partition("/")
-            if kind == "Secret":
-                await self._issue(quorum, seen, title)
-            elif name in wanted:
-                await self._put(quorum, wanted[name], manifests.stamp_of(wanted[name]))
-            else:
-                await self._delete(quorum, kind, title)
+            try:
+                await self._apply_one(quorum, seen, name, wanted.get(name))
+            except (KubeError, certificates.CertificateError, ActionFailedError) as error:
+                failures[name] = str(error)
+                if isinstance(error, KubeError) and error.may_pass:
+                    break  # the server does not answer: the other objects would fail, too
+        if failures:
+            shown = "; ".join(f"{name}: {text}" for name, text in failures.items())
+            raise ActionFailedError(f"ApplyObjects: {shown}", failures)
+
+    async def _apply_one(
+        self, quorum: QuorumResource, seen: Snapshot, name: str, wanted: Object | None
+    ) -> None:
+        """Apply an object. wanted: None for a Secret, and for an object that must not exist."""
+        kind, _, title = name.partition("/")
+        if kind == "Secret":
+            await self._issue(quorum, seen, title)
+        elif wanted is not None:
+            await self._put(quorum, wanted, manifests.stamp_of(wanted))
+        else:
+            await self._delete(quorum, kind, title)
 
     async def _hand_over(self, quorum: QuorumResource, kind: str, found: Object) -> None:
         """Hand field ownership over, so that an apply can remove fields set at creation."""
@@ -311,9 +337,10 @@ class Actor:
             quorum.authority_days,
         )
         LOGGER.info(
-            "%s/%s: rotating the authority from phase %s",
+            "%s/%s: rotating the %s authority from phase %s",
             quorum.namespace,
             name,
+            "expired" if authority.is_expired() else "valid",
             authority.phase.value,
         )
         await self._mutate(
@@ -326,6 +353,10 @@ class Actor:
     async def _format(
         self, quorum: QuorumResource, action: p.FormatNode, tls: TlsConfig | None
     ) -> None:
+        name = naming.pod(quorum.name, action.ordinal)
+        pod = await self._again(self._kube.get, "Pod", quorum.namespace, name)
+        if pod is None or pod["metadata"]["uid"] != action.uid:
+            raise ActionFailedError(f"FormatNode: pod {name} was replaced in the meantime")
         mode = FormatMode.STANDALONE if action.standalone else FormatMode.NO_INITIAL_CONTROLLERS
         address = address_of(quorum, action.ordinal, self._locate)
         async with dial(quorum, [action.ordinal], tls, self._locate) as client:

@@ -14,6 +14,9 @@ Each step is one change of that Secret. The operator updates the other Secrets b
 3. Every node presents a certificate of the new authority, and the wait is over: the predecessor is
    removed. (STABLE)
 
+An authority that has expired is replaced in one step, without confirmations: no node accepts its
+certificates any more, so nothing is left to protect. The successor takes its place if there is one.
+
 Rules:
 1. A pod that does not answer blocks steps 2 and 3, because the certificates that it trusts and
    presents are unknown.
@@ -76,6 +79,17 @@ class Authority:
         if self.predecessor:
             found.append(self.predecessor)
         return "".join(text if text.endswith("\n") else f"{text}\n" for text in found)
+
+    def is_expired(self, *, now: dt.datetime | None = None) -> bool:
+        """Whether the signer or its successor is no longer valid. Raises CertificateError."""
+        used = [self.signer] + ([self.successor] if self.successor else [])
+        return any(certificates.is_expired(each.certificate, now=now) for each in used)
+
+    @property
+    def problem(self) -> str:
+        """Why the signer or its successor cannot sign, whatever its age; "" if they can."""
+        used = [self.signer] + ([self.successor] if self.successor else [])
+        return next(filter(None, map(certificates.problem_of_authority, used)), "")
 
     @property
     def material(self) -> tuple[Pair, Pair | None, str]:
@@ -152,6 +166,13 @@ def next_step(
     annotations = {SINCE_ANNOTATION: now.strftime(TIME_FORMAT)}
     data: dict[str, str | None]
     match authority.phase:
+        case _ if authority.is_expired(now=now):
+            signer = _valid(authority.successor, now) or _valid(authority.signer, now)
+            if signer is None:
+                signer = certificates.new_authority(name, days=days, now=now)
+                annotations[REVISION_ANNOTATION] = str(revision)
+            data = {"tls.crt": signer.certificate, "tls.key": signer.key}
+            data |= dict.fromkeys(("next.crt", "next.key", "previous.crt"))
         case Phase.STABLE:
             made = certificates.new_authority(name, days=days, now=now)
             data = {"next.crt": made.certificate, "next.key": made.key}
@@ -173,3 +194,9 @@ def next_step(
     }
     metadata = {"resourceVersion": authority.version, "annotations": annotations}
     return {"metadata": metadata, "data": encoded}
+
+
+def _valid(pair: Pair | None, now: dt.datetime) -> Pair | None:
+    if pair is None or certificates.is_expired(pair.certificate, now=now):
+        return None
+    return pair

@@ -110,6 +110,8 @@ def issue(
     """
     now = now or dt.datetime.now(dt.UTC)
     issuer, issuer_key = _load(authority)
+    if now >= issuer.not_valid_after_utc:
+        raise CertificateError(f"the authority expired at {issuer.not_valid_after_utc:%F %T} UTC")
     key = _key(key_text) or ec.generate_private_key(ec.SECP256R1())
     names = [x509.DNSName(each) for each in dict.fromkeys((name, *hosts))]
     identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key())
@@ -153,6 +155,20 @@ def _load(pair: Pair) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
     return certificate, key
 
 
+def problem_of_authority(pair: Pair) -> str:
+    """Why an authority cannot sign, whatever its age; "" if it can."""
+    try:
+        _load(pair)
+    except CertificateError as error:
+        return str(error)
+    return ""
+
+
+def is_expired(certificate: str, *, now: dt.datetime | None = None) -> bool:
+    """Whether a certificate is no longer valid. Raises CertificateError if it is unreadable."""
+    return (now or dt.datetime.now(dt.UTC)) >= _authority(certificate).not_valid_after_utc
+
+
 def is_due(authority: Pair, certificate: str, *, now: dt.datetime | None = None) -> bool:
     """Whether to renew a certificate: unreadable, from another authority, or too old (`is_old`)."""
     try:
@@ -166,11 +182,14 @@ def is_due(authority: Pair, certificate: str, *, now: dt.datetime | None = None)
 
 def is_old(certificate: str, *, now: dt.datetime | None = None) -> bool:
     """Whether two thirds of a certificate's lifetime have passed. Raises CertificateError."""
+    return _is_used_up(_authority(certificate), now)
+
+
+def _authority(certificate: str) -> x509.Certificate:
     try:
-        found = x509.load_pem_x509_certificate(certificate.encode())
+        return x509.load_pem_x509_certificate(certificate.encode())
     except ValueError as error:
         raise CertificateError(f"the authority cannot be read: {error}") from None
-    return _is_used_up(found, now)
 
 
 def _is_used_up(found: x509.Certificate, now: dt.datetime | None) -> bool:

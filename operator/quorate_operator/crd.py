@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from quorate_operator.crd_rules import QUANTITY, Schema, kept, kept_as_created, kept_volume
 from quorate_operator.naming import (
     BROKER_ID_FIRST,
     BROKERS_MAX,
@@ -32,10 +33,9 @@ from quorate_operator.naming import (
     ZOOKEEPER_PAIR,
 )
 
-Schema = dict[str, Any]
-
 CONDITIONS = (
     "Ready",
+    "SpecApplied",
     "Quorate",
     "Bootstrapped",
     "Progressing",
@@ -75,21 +75,6 @@ def _free(description: str, kind: str = "object", **more: Any) -> Schema:
 def _strings(description: str, **more: Any) -> Schema:
     values = {"type": "string", "maxLength": 1024}
     return {"type": "object", "description": description, "additionalProperties": values, **more}
-
-
-def _kept(field: str) -> Schema:
-    """Once set, the field cannot be changed or removed."""
-    rule = f"!has(oldSelf.{field}) || (has(self.{field}) && self.{field} == oldSelf.{field})"
-    return {"rule": rule, "message": f"{field} cannot be changed"}
-
-
-def _kept_as_created(field: str) -> Schema:
-    """The field cannot be set, changed or removed after creation."""
-    rule = (
-        f"has(self.{field}) == has(oldSelf.{field}) && "
-        f"(!has(self.{field}) || self.{field} == oldSelf.{field})"
-    )
-    return {"rule": rule, "message": f"{field} cannot be changed"}
 
 
 def _identity() -> dict[str, Schema]:
@@ -179,16 +164,21 @@ def _storage() -> Schema:
         )
     }
     return _object(
-        "The volume of each node. size and storageClassName cannot be changed once set.",
+        "The volume of each node. size and storageClassName cannot be changed once the StatefulSet "
+        "exists.",
         {
-            "size": _text("The size, as in a PersistentVolumeClaim.", default="10Gi", maxLength=32),
+            "size": _text(
+                "The size, as in a PersistentVolumeClaim.",
+                default="10Gi",
+                maxLength=32,
+                pattern=QUANTITY,
+            ),
             "storageClassName": _text(
                 "Default: the cluster's default StorageClass.", maxLength=253
             ),
             "retention": _object("Whether volumes are kept or deleted.", retention, default={}),
         },
         default={},
-        **{"x-kubernetes-validations": [_kept("size"), _kept("storageClassName")]},
     )
 
 
@@ -298,13 +288,13 @@ def _spec() -> Schema:
                         "NAME-client-tls and NAME-operator-tls.",
                         {"enabled": _boolean("Cannot be changed later.", default=False)},
                         default={},
-                        **{"x-kubernetes-validations": [_kept("enabled")]},
+                        **{"x-kubernetes-validations": [kept("enabled")]},
                     ),
                 },
                 default={},
                 **{
                     "x-kubernetes-validations": [
-                        _kept("enabled"),
+                        kept("enabled"),
                         {
                             "rule": "!has(oldSelf.certManager) || has(self.certManager)",
                             "message": "certManager cannot be removed",
@@ -391,8 +381,8 @@ def _spec() -> Schema:
                     "message": "storage cannot be removed",
                 },
                 {"rule": "!has(oldSelf.tls) || has(self.tls)", "message": "tls cannot be removed"},
-                _kept("firstNodeId"),
-                _kept_as_created("clusterId"),
+                kept("firstNodeId"),
+                kept_as_created("clusterId"),
                 {
                     "rule": "!has(self.migration) || has(self.clusterId)",
                     "message": "a migration needs clusterId, the id of the cluster to migrate",
@@ -423,6 +413,35 @@ def _spec() -> Schema:
             ]
         },
     )
+
+
+def _status_of_parts() -> dict[str, Schema]:
+    """What is absent in the status until it is known."""
+    return {
+        "storage": _object(
+            "The volume claims of the StatefulSet.",
+            {"size": _text("", maxLength=32), "storageClassName": _text("", maxLength=253)},
+            nullable=True,
+        ),
+        "migration": _object(
+            "Progress of the migration from ZooKeeper, as last reported by the leader.",
+            {
+                "state": _text("NONE, PRE_MIGRATION, MIGRATION or POST_MIGRATION."),
+                "brokersInZooKeeperMode": _integer(
+                    "Number of registered brokers in ZooKeeper mode."
+                ),
+            },
+            nullable=True,
+        ),
+        "authority": _object(
+            "The operator's own certificate authority.",
+            {
+                "revision": _integer("spec.tls.authorityRevision when the last replacement began."),
+                "phase": _text("Stable; Preparing or Switching while it is being replaced."),
+            },
+            nullable=True,
+        ),
+    }
 
 
 def _status() -> Schema:
@@ -468,26 +487,7 @@ def _status() -> Schema:
             "clusterId": _text(""),
             "selector": _text("Label selector of the pods, for the scale subresource."),
             "currentAction": _text("What the operator is doing or waiting for."),
-            "migration": _object(
-                "Progress of the migration from ZooKeeper, as last reported by the leader.",
-                {
-                    "state": _text("NONE, PRE_MIGRATION, MIGRATION or POST_MIGRATION."),
-                    "brokersInZooKeeperMode": _integer(
-                        "Number of registered brokers in ZooKeeper mode."
-                    ),
-                },
-                nullable=True,
-            ),
-            "authority": _object(
-                "The operator's own certificate authority.",
-                {
-                    "revision": _integer(
-                        "spec.tls.authorityRevision when the last replacement began."
-                    ),
-                    "phase": _text("Stable; Preparing or Switching while it is being replaced."),
-                },
-                nullable=True,
-            ),
+            **_status_of_parts(),
             "members": {
                 "type": "array",
                 "items": member,
@@ -536,6 +536,10 @@ def definition() -> dict[str, Any]:
                     "spec": _spec(),
                     "status": _status(),
                 },
+                "x-kubernetes-validations": [
+                    kept_volume("size"),
+                    kept_volume("storageClassName"),
+                ],
             }
         },
         "subresources": {

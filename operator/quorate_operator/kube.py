@@ -7,7 +7,7 @@ timeout, and so have watches: without one, a watch hangs forever if its connecti
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kubernetes import client
@@ -119,8 +119,15 @@ class Kube:
 
     def list(self, kind: str, namespace: str = "", selector: str = "") -> list[Object]:
         """Return the objects of a kind, in all namespaces or in one. Raises KubeError."""
+        return [*self.list_version(kind, namespace, selector)[0]]
+
+    def list_version(
+        self, kind: str, namespace: str = "", selector: str = ""
+    ) -> tuple[Sequence[Object], str]:
+        """Like `list`; also return the version from which a watch continues. Raises KubeError."""
         found = self.call("GET", path(kind, namespace), query={"labelSelector": selector})
-        return list(found.get("items") or ())
+        version = str((found.get("metadata") or {}).get("resourceVersion") or "")
+        return found.get("items") or (), version
 
     def create(self, kind: str, namespace: str, body: Object, manager: str) -> Object:
         """Create an object, never change one. Raises KubeError (`is_conflict` if it exists)."""
@@ -151,14 +158,25 @@ class Kube:
         """Replace the version that `body` names (optimistic lock). Raises KubeError."""
         return self.call("PUT", path(kind, namespace, body["metadata"]["name"]), body=body)
 
-    def delete(self, kind: str, namespace: str, name: str, uid: str) -> None:
-        """Delete the object with this UID, not a successor of the same name. Raises KubeError."""
-        options = {"preconditions": {"uid": uid}}
+    def delete(self, kind: str, namespace: str, name: str, uid: str, version: str = "") -> None:
+        """Delete the object with this UID, not a successor of the same name. Raises KubeError.
+
+        version: delete it only if it has not changed since this resourceVersion; "" for any.
+        """
+        preconditions = {"uid": uid} | ({"resourceVersion": version} if version else {})
+        options = {"preconditions": preconditions}
         self.call("DELETE", path(kind, namespace, name), body=options)
 
-    def watch(self, kind: str, namespace: str = "", selector: str = "") -> Iterator[Object]:
-        """Yield the objects of a kind when they change, for at most WATCH_S. Raises KubeError."""
+    def watch(
+        self, kind: str, namespace: str = "", selector: str = "", version: str = ""
+    ) -> Iterator[tuple[str, Object]]:
+        """Yield the type of each event and its object, for at most WATCH_S. Raises KubeError.
+
+        version: where to begin; "" to begin with all objects. With a version that is too old, the
+        error has the status 410. A BOOKMARK's object has only a resourceVersion.
+        """
         query = {"watch": "true", "labelSelector": selector, "timeoutSeconds": WATCH_S}
+        query |= {"resourceVersion": version, "allowWatchBookmarks": "true"}
         timeout_s = WATCH_S + CALL_TIMEOUT_S
         response = self._open("GET", path(kind, namespace), query=query, timeout_s=timeout_s)
         raw = response.response
@@ -170,7 +188,7 @@ class Kube:
                 if event["type"] == "ERROR":
                     found = event["object"]
                     raise KubeError(int(found.get("code") or 0), str(found.get("message")))
-                yield event["object"]
+                yield str(event["type"]), event["object"]
         except (HTTPError, OSError) as error:
             raise KubeError(0, f"watching {kind}: {error}") from None
         finally:

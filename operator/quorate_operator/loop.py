@@ -1,12 +1,17 @@
 """The reconcile loop: a change wakes the task of its Quorum, which observes, plans and acts.
 
 Rules:
-1. Level-triggered. Watches only wake tasks; decisions rest on live reads. A lost event delays the
-   reaction by at most RESYNC_S.
+1. Level-triggered. Watches only wake tasks. Every action is planned from objects and nodes that
+   were read after the last change: nothing is changed because of an earlier read.
 2. One task owns a Quorum. It executes one action at a time, each planned from a new observation.
+   While nothing is to be done and no watch reports a change, it only asks the nodes, with the
+   objects of the last read; if that leads to another plan, it reads everything again. A lost event
+   delays the reaction by at most READ_S.
 3. A failed watch restarts after a growing pause (the client itself would retry at once). It has a
    read timeout, so that a dead connection ends it.
-4. Without the lease, the operator neither observes nor changes anything. When it loses the lease,
+4. What fails is repeated with a growing delay (`backoff`), and reported once (`events`). The
+   operator's own changes of the status wake nothing.
+5. Without the lease, the operator neither observes nor changes anything. When it loses the lease,
    it stops (`LeaseLostError`).
 """
 
@@ -14,10 +19,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import threading
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from quorate.rpc.errors import RpcError
 from quorate.rpc.tls import TlsConfig
@@ -25,17 +32,24 @@ from tenacity import Retrying, retry_if_exception_type, wait_random_exponential
 
 from quorate_operator import certificates, naming, status
 from quorate_operator.act import ActionFailedError, Actor, LeaseLostError
+from quorate_operator.backoff import Backoff, delay_s
+from quorate_operator.events import EventRecorder
 from quorate_operator.identity import GivenIdentity, Identity
 from quorate_operator.kube import Kube, KubeError
 from quorate_operator.lease import LeaderLease
 from quorate_operator.naming import Object
-from quorate_operator.observe import Observer, Snapshot, labels_of
-from quorate_operator.plan import OperatorPlan, Reason, plan
+from quorate_operator.observe import Locate, Observer, Snapshot, labels_of
+from quorate_operator.plan import ApplyObjects, CreateStatefulSet, OperatorPlan, Reason, plan
 from quorate_operator.resource import QuorumResource
+from quorate_operator.values import Action, targets
+from quorate_operator.watcher import KindWatcher
 
 LOGGER = logging.getLogger(__name__)
 
 RESYNC_S = 15.0
+"""The longest pause before the nodes are asked again."""
+READ_S = 180.0
+"""The longest time between two reads of a Quorum's objects, less up to a quarter at random."""
 WAITING_S = 1.0
 WAITING_GROWTH = 1.2
 """The pause before the next observation while something is pending, and the factor by which it
@@ -44,9 +58,12 @@ grows while the plan stays the same, up to RESYNC_S.
 ACTED_S = 0.1
 BUNCH_S = 0.3
 """How long to collect further events after the first, because they come in bursts."""
-FAILED_S = 2.0
 WATCH_PAUSE_MAX_S = 30.0
-FAILED = "ActionFailed"
+QUORUM_RETRY_MAX_S = 15.0
+"""The longest delay before an action of the quorum is repeated: a new leader may permit it."""
+READ_RETRY_MAX_S = 60.0
+UNKNOWN_AFTER_S = 5.0
+"""How long observing may fail, for a reason that may pass, before the conditions are Unknown."""
 
 Key = tuple[str, str]
 
@@ -55,26 +72,53 @@ CALM = (Reason.DELETED, Reason.PAUSED, Reason.INVALID_SPEC, Reason.CLUSTER_ID_MI
 
 
 @dataclass(slots=True)
+class _Unread:
+    """Observations that failed in a row, since `since` on the monotonic clock."""
+
+    count: int = 0
+    since: float = 0.0
+
+
+@dataclass(slots=True)
 class _Worker:
     """The task of one Quorum.
 
-    said: the reason and text of the refusals and failures that were last reported. waits: how often
-    in a row `waiting_for` was planned again. failure: why its action failed, "" if it did not.
+    version: the last seen UID, generation and deletion of the resource. quorum, read: the resource
+    and its objects as last read, at `read_at`. is_changed: they have changed since then. planned:
+    the last plan; waits: how often in a row it was the same. said: the reasons and texts of the
+    refusals that were last reported.
     """
 
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
-    said: set[tuple[str, str]] = field(default_factory=set)
-    waiting_for: OperatorPlan = field(default_factory=OperatorPlan)
+    version: tuple[object, ...] = ()
+    quorum: QuorumResource | None = None
+    read: Snapshot | None = None
+    read_at: float = 0.0
+    is_changed: bool = True
+    planned: OperatorPlan = field(default_factory=OperatorPlan)
     waits: int = 0
-    failure: str = ""
+    said: set[tuple[str, str]] = field(default_factory=set)
+    backoff: Backoff = field(default_factory=Backoff)
+    recorder: EventRecorder = field(default_factory=EventRecorder)
+    unread: _Unread = field(default_factory=_Unread)
     identity: Identity | GivenIdentity | None = None
+
+    def must_read(self) -> bool:
+        """Whether the objects of the last read may not be used again."""
+        if self.is_changed or self.quorum is None or self.read is None:
+            return True
+        if self.planned.action is not None:
+            return True
+        age_s = time.monotonic() - self.read_at
+        return age_s >= READ_S * random.uniform(0.75, 1.0)  # noqa: S311
 
 
 class Operator:
     """Reconciles all Quorums of a namespace, or of the cluster ("").
 
-    images: the allowed image repositories of their pods, or () for any. mutated: see `Actor`.
+    images: the allowed image repositories of their pods, or () for any. mutated, locate: see
+    `Actor`.
     """
 
     def __init__(
@@ -82,14 +126,16 @@ class Operator:
         kube: Kube,
         lease: LeaderLease,
         namespace: str = "",
+        *,
         mutated: Callable[[str], None] = lambda _what: None,
         images: Collection[str] = (),
+        locate: Locate = naming.place,
     ) -> None:
         self._kube = kube
         self._lease = lease
         self._namespace = namespace
-        self._observer = Observer(kube, images=images)
-        self._actor = Actor(kube, self._is_leading, mutated=mutated)
+        self._observer = Observer(kube, locate, images)
+        self._actor = Actor(kube, self._is_leading, locate, mutated)
         self._workers: dict[Key, _Worker] = {}
         self._lost: asyncio.Future[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -110,6 +156,9 @@ class Operator:
             ("Pod", _quorum_of),
             ("StatefulSet", _quorum_of),
             ("PersistentVolumeClaim", _quorum_of),
+            ("Service", _quorum_of),
+            ("PodDisruptionBudget", _quorum_of),
+            ("NetworkPolicy", _quorum_of),
         ):
             threading.Thread(target=self._watch, args=(kind, name), daemon=True).start()
         watch_lease = asyncio.create_task(self._watch_lease())
@@ -143,10 +192,27 @@ class Operator:
             LOGGER.warning("cannot list the Quorums: %s", error)
             return
         for each in found:
-            self._wake((each["metadata"]["namespace"], each["metadata"]["name"]))
+            self._changed("Quorum", _own_name(each), each)
+
+    def _changed(self, kind: str, name: str, found: Object, *, is_deleted: bool = False) -> None:
+        """Wake a Quorum's task, unless only the status of the Quorum itself has changed."""
+        key = (found["metadata"]["namespace"], name)
+        if kind == "Quorum" and not is_deleted:
+            metadata = found["metadata"]
+            names = ("uid", "generation", "deletionTimestamp")
+            version = tuple(metadata.get(each) for each in names)
+            known = self._workers.get(key)
+            is_running = known is not None and known.task is not None and not known.task.done()
+            if known is not None and is_running and known.version == version:
+                return
+            self._wake(key)
+            self._workers[key].version = version
+        else:
+            self._wake(key)
 
     def _wake(self, key: Key) -> None:
         worker = self._workers.setdefault(key, _Worker())
+        worker.is_changed = True
         worker.wake.set()
         if worker.task is None or worker.task.done():
             worker.task = asyncio.create_task(self._work(key, worker))
@@ -157,14 +223,19 @@ class Operator:
         loop = self._loop
         assert loop is not None
 
+        def changed(found: Object, is_deleted: bool) -> None:
+            name = name_of(found)
+            if name:
+                loop.call_soon_threadsafe(
+                    partial(self._changed, kind, name, found, is_deleted=is_deleted)
+                )
+
+        watcher = KindWatcher(self._kube, kind, self._namespace, selector, changed)
+
         def once() -> None:
             began = time.monotonic()
             try:
-                for found in self._kube.watch(kind, self._namespace, selector):
-                    name = name_of(found)
-                    if name:
-                        key = (found["metadata"]["namespace"], name)
-                        loop.call_soon_threadsafe(self._wake, key)
+                watcher.follow()
             except KubeError as error:
                 LOGGER.warning("%s (after %.0f s)", error, time.monotonic() - began)
                 if time.monotonic() - began < WATCH_PAUSE_MAX_S:
@@ -191,10 +262,10 @@ class Operator:
                 return
             except (KubeError, RpcError, certificates.CertificateError) as error:
                 LOGGER.warning("%s/%s: %s", *key, error)
-                pause_s = FAILED_S
-            except Exception:  # a failure of one Quorum must not affect the others
+                pause_s = await self._not_observed(worker, error)
+            except Exception as error:  # a failure of one Quorum must not affect the others
                 LOGGER.exception("%s/%s: unexpected error, this is a bug", *key)
-                pause_s = RESYNC_S
+                pause_s = await self._not_observed(worker, error)
             if pause_s is None:
                 del self._workers[key]
                 return
@@ -210,123 +281,179 @@ class Operator:
 
     async def _reconcile(self, key: Key, worker: _Worker) -> float | None:
         """Observe, plan and act. Return the pause in seconds, or None if the Quorum is gone."""
+        if not worker.must_read():
+            if await self._is_unchanged(worker):
+                return _pause_s(worker)
+            worker.is_changed = True
+        if not await self._read(key, worker):
+            return None
+        quorum, seen = await self._observe(worker)
+        planned = plan(quorum.desired, seen.observed)
+        worker.unread = _Unread()
+        worker.waits = worker.waits + 1 if planned == worker.planned else 0
+        worker.planned = planned
+        if planned.action is None:
+            await self._report(worker, seen)
+            return _pause_s(worker)
+        LOGGER.info("%s/%s: %s", *key, planned.text)
+        # During a retry, the status keeps the failure.
+        if not worker.backoff.has_failed(targets(planned.action)):
+            await self._report(worker, seen)
+        if not await self._act(planned.action, worker, seen):
+            worker.planned = await self._failed(worker, seen)
+        return _pause_s(worker)
+
+    async def _read(self, key: Key, worker: _Worker) -> bool:
+        """Read the Quorum and its objects. Return False if it is gone."""
         found = await asyncio.to_thread(self._kube.get, "Quorum", *key)
         if found is None:
-            return None
+            return False
         quorum = QuorumResource.parse(found)
-        seen = await self._observe(quorum, worker)
-        if _identify(quorum, worker, seen):
-            seen = await self._observe(quorum, worker)
-        planned = plan(quorum.desired, seen.observed)
-        is_retry = planned.action == worker.waiting_for.action
-        earlier = worker.failure if is_retry else ""
-        worker.waits = worker.waits + 1 if planned == worker.waiting_for else 0
-        worker.waiting_for, worker.failure = planned, ""
-        if planned.action is not None:
-            LOGGER.info("%s/%s: %s", *key, planned.text)
-            # The status keeps the failure during a retry, because each change of it wakes the task.
-            await self._report(quorum, seen, planned, worker, earlier)
-            try:
-                await self._actor.act(planned.action, quorum, seen, _tls(quorum, worker))
-            except ActionFailedError as error:
-                worker.failure = str(error)
-                LOGGER.warning("%s/%s: %s", *key, worker.failure)
-        if planned.action is None or worker.failure:
-            await self._report(quorum, seen, planned, worker, worker.failure)
-        return _pause_s(planned, worker.failure, worker.waits)
+        earlier, worker.quorum = worker.quorum, quorum
+        if earlier is not None and earlier.uid != quorum.uid:
+            worker.said, worker.recorder, worker.identity = set(), EventRecorder(), None
+        if earlier is None or (earlier.uid, earlier.generation) != (quorum.uid, quorum.generation):
+            worker.backoff.forget()
+        worker.is_changed, worker.read_at = False, time.monotonic()
+        worker.read = await self._observer.read(quorum)
+        return True
 
-    async def _observe(self, quorum: QuorumResource, worker: _Worker) -> Snapshot:
+    async def _observe(self, worker: _Worker) -> tuple[QuorumResource, Snapshot]:
+        """Ask the nodes, with the objects that were read."""
+        quorum, read = worker.quorum, worker.read
+        assert quorum is not None
+        assert read is not None
+        _identify(quorum, worker, read)
         tls = _tls(quorum, worker)
         probe = worker.identity.probe if tls is not None and worker.identity is not None else None
-        return await self._observer.observe(quorum, tls, probe)
+        seen = await self._observer.poll(quorum, read, tls, probe)
+        observed = replace(seen.observed, failures=worker.backoff.failures)
+        return quorum, replace(seen, observed=observed)
+
+    async def _is_unchanged(self, worker: _Worker) -> bool:
+        """Ask the nodes, and report their state. Return False if something is to be done now."""
+        quorum, seen = await self._observe(worker)
+        planned = plan(quorum.desired, seen.observed)
+        if planned != worker.planned:
+            return False
+        worker.unread = _Unread()
+        worker.waits += 1
+        await self._report(worker, seen)
+        return True
+
+    async def _act(self, action: Action, worker: _Worker, seen: Snapshot) -> bool:
+        """Execute an action, and note what failed. Return whether nothing did."""
+        quorum = worker.quorum
+        assert quorum is not None
+        failures: dict[str, str] = {}
+        try:
+            await self._actor.act(action, quorum, seen, _tls(quorum, worker))
+        except ActionFailedError as error:
+            LOGGER.warning("%s/%s: %s", quorum.namespace, quorum.name, error)
+            failures |= error.failures or dict.fromkeys(targets(action), str(error))
+        is_object = isinstance(action, ApplyObjects | CreateStatefulSet)
+        for target, text in failures.items():
+            if is_object:
+                worker.backoff.failed(target, text)
+            else:
+                worker.backoff.failed(target, text, QUORUM_RETRY_MAX_S)
+        worker.backoff.succeeded(set(targets(action)) - set(failures))
+        worker.is_changed = True
+        return not failures
+
+    async def _failed(self, worker: _Worker, seen: Snapshot) -> OperatorPlan:
+        """Report a failure. Return the plan that remains; its action needs another observation."""
+        quorum = worker.quorum
+        assert quorum is not None
+        observed = replace(seen.observed, failures=worker.backoff.failures)
+        remaining = plan(quorum.desired, observed)
+        worker.planned = remaining
+        await self._report(worker, replace(seen, observed=observed), has_acted=True)
+        return remaining
+
+    async def _not_observed(self, worker: _Worker, error: Exception) -> float:
+        """Report that the state is unknown, once that has lasted. Return the pause in seconds."""
+        now = time.monotonic()
+        if not worker.unread.count:
+            worker.unread.since = now
+        worker.unread.count += 1
+        worker.is_changed = True
+        pause_s = delay_s(worker.unread.count, READ_RETRY_MAX_S)
+        may_pass = isinstance(error, KubeError) and error.may_pass
+        if worker.quorum is None or (may_pass and now - worker.unread.since < UNKNOWN_AFTER_S):
+            return pause_s
+        text = str(error) or type(error).__name__
+        await self._write(worker, status.unknown(worker.quorum, text))
+        await self._tell(worker, {(status.NOT_OBSERVED, text)})
+        return pause_s
 
     # --- reporting --------------------------------------------------------------------------------
 
-    async def _report(
-        self,
-        quorum: QuorumResource,
-        seen: Snapshot,
-        planned: OperatorPlan,
-        worker: _Worker,
-        failure: str,
-    ) -> None:
-        """Write the status and the Events. An error is logged and stops nothing."""
-        made = status.build(quorum, seen, planned, failure)
-        try:
-            if not status.is_same(made, quorum.status):
-                await asyncio.to_thread(
-                    self._kube.merge,
-                    "Quorum",
-                    quorum.namespace,
-                    quorum.name,
-                    {"status": made},
-                    "status",
-                )
-            await self._tell(quorum, planned, worker, failure)
-        except KubeError as error:
-            LOGGER.warning(
-                "%s/%s: cannot report its status: %s", quorum.namespace, quorum.name, error
-            )
-
-    async def _tell(
-        self, quorum: QuorumResource, planned: OperatorPlan, worker: _Worker, failure: str
-    ) -> None:
-        """Create an Event for each action, and for each refusal and failure with a new reason.
-
-        A retry of a failed action creates none: `failure` is then that of the last attempt.
-        """
+    async def _report(self, worker: _Worker, seen: Snapshot, *, has_acted: bool = False) -> None:
+        """Write the status and the Events. has_acted: the plan's action is not taken now."""
+        quorum, planned = worker.quorum, worker.planned
+        assert quorum is not None
+        await self._write(worker, status.build(quorum, seen, planned))
         said = {(refusal.reason.value, refusal.text) for refusal in planned.refusals}
-        if failure:
-            said.add((FAILED, failure))
-        known = {reason for reason, _ in worker.said}
-        for reason, text in sorted(said):
-            if reason not in known:
-                kind = "Warning" if reason in _WARNINGS else "Normal"
-                await self._event(quorum, kind, reason, text)
+        said |= set(status.warnings(quorum, seen))
+        await self._tell(worker, said)
+        if planned.action is not None and not has_acted:
+            await self._event(quorum, worker, type(planned.action).__name__, planned.text)
+
+    async def _write(self, worker: _Worker, made: Object) -> None:
+        """Write the status if it differs. An error is logged and stops nothing."""
+        quorum = worker.quorum
+        assert quorum is not None
+        if status.is_same(made, quorum.status):
+            return
+        name = (quorum.namespace, quorum.name)
+        try:
+            patch = {"metadata": {"uid": quorum.uid}, "status": made}
+            await asyncio.to_thread(self._kube.merge, "Quorum", *name, patch, "status")
+        except KubeError as error:
+            LOGGER.warning("%s/%s: cannot report its status: %s", *name, error)
+            return
+        kept = {key: value for key, value in made.items() if value is not None}
+        worker.quorum = replace(quorum, status=kept)
+
+    async def _tell(self, worker: _Worker, said: set[tuple[str, str]]) -> None:
+        """Create an Event for each warning, and for each other reason, that is new."""
+        quorum, known = worker.quorum, worker.said
+        assert quorum is not None
+        reasons = {reason for reason, _ in known}
         worker.said = said
-        if planned.action is not None and not failure:
-            await self._event(quorum, "Normal", type(planned.action).__name__, planned.text)
+        for reason, text in sorted(said):
+            if (reason, text) not in known and (reason in _WARNINGS or reason not in reasons):
+                await self._event(quorum, worker, reason, text)
 
-    async def _event(self, quorum: QuorumResource, kind: str, reason: str, text: str) -> None:
-        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        body = {
-            "metadata": {"generateName": f"{quorum.name}-", "namespace": quorum.namespace},
-            "involvedObject": {
-                "apiVersion": naming.API_VERSION,
-                "kind": naming.KIND,
-                "name": quorum.name,
-                "namespace": quorum.namespace,
-                "uid": quorum.uid,
-            },
-            "type": kind,
-            "reason": reason,
-            "message": text[:1024],
-            "source": {"component": "quorate-operator"},
-            "firstTimestamp": now,
-            "lastTimestamp": now,
-            "count": 1,
-        }
-        await asyncio.to_thread(
-            self._kube.create, "Event", quorum.namespace, body, "quorate-operator"
-        )
+    async def _event(self, quorum: QuorumResource, worker: _Worker, reason: str, text: str) -> None:
+        """Record an Event. An error is logged and stops nothing."""
+        kind = "Warning" if reason in _WARNINGS else "Normal"
+        record = partial(worker.recorder.record, self._kube, quorum, kind, reason, text)
+        try:
+            await asyncio.to_thread(record)
+        except KubeError as error:
+            LOGGER.warning("%s/%s: cannot record: %s", quorum.namespace, quorum.name, error)
 
 
-def _identify(quorum: QuorumResource, worker: _Worker, seen: Snapshot) -> bool:
-    """Update the worker's identity from the observed certificates. Return whether it changed."""
+def _identify(quorum: QuorumResource, worker: _Worker, read: Snapshot) -> None:
+    """Update the worker's identity from the certificates that were read.
+
+    It is kept while the authority cannot be used, because nodes may still accept it.
+    """
     known = worker.identity
     if quorum.has_own_authority:
-        if seen.authority is None or (
-            isinstance(known, Identity) and known.authority.material == seen.authority.material
-        ):
-            return False
-        worker.identity = Identity(seen.authority)
-        return True
-    if not quorum.is_tls or not {"tls.crt", "tls.key", certificates.CA_FILE} <= set(seen.given):
-        return False
-    if isinstance(known, GivenIdentity) and known.files == seen.given:
-        return False
-    worker.identity = GivenIdentity(seen.given)
-    return True
+        authority = read.authority
+        if authority is None:
+            return
+        if isinstance(known, Identity) and known.authority.material == authority.material:
+            return
+        worker.identity = None if authority.is_expired() else Identity(authority)
+        return
+    if not quorum.is_tls or not {"tls.crt", "tls.key", certificates.CA_FILE} <= set(read.given):
+        return
+    if not isinstance(known, GivenIdentity) or known.files != read.given:
+        worker.identity = GivenIdentity(read.given)
 
 
 def _tls(quorum: QuorumResource, worker: _Worker) -> TlsConfig | None:
@@ -334,21 +461,27 @@ def _tls(quorum: QuorumResource, worker: _Worker) -> TlsConfig | None:
     if not quorum.is_tls or identity is None:
         return None
     if isinstance(identity, Identity) and identity.is_due:
+        if identity.authority.is_expired():
+            worker.identity = None
+            return None
         worker.identity = identity = Identity(identity.authority)
     return identity.tls
 
 
-_WARNINGS = frozenset({FAILED, *(reason.value for reason in status.URGENT)})
+_WARNINGS = frozenset(
+    {status.NOT_OBSERVED, status.TWO_VOTERS, *(reason.value for reason in status.URGENT)}
+)
 
 
-def _pause_s(planned: OperatorPlan, failure: str, waits: int) -> float:
-    if failure:
-        return FAILED_S * min(waits + 1, 5)
+def _pause_s(worker: _Worker) -> float:
+    planned = worker.planned
     if planned.action is not None:
         return ACTED_S
+    pause_s = float(min(RESYNC_S, WAITING_S * WAITING_GROWTH**worker.waits))
     if all(refusal.reason in CALM for refusal in planned.refusals):
-        return RESYNC_S
-    return float(min(RESYNC_S, WAITING_S * WAITING_GROWTH**waits))
+        pause_s = RESYNC_S
+    due_s = worker.backoff.due_in_s
+    return pause_s if due_s is None else max(ACTED_S, min(pause_s, due_s))
 
 
 def _own_name(found: Object) -> str:

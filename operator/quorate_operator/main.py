@@ -117,7 +117,7 @@ async def run(options: argparse.Namespace) -> int:
     lease = LeaderLease(kube, lease_namespace, LEASE_NAME, options.identity)
     threading.Thread(target=lease.run, daemon=True).start()
     images = tuple(each.strip() for each in options.allowed_images.split(",") if each.strip())
-    made = Operator(kube, lease, options.namespace, note, images)
+    made = Operator(kube, lease, options.namespace, mutated=note, images=images)
     operator = asyncio.create_task(made.run())
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -179,13 +179,15 @@ def _service_ports(quorum: QuorumResource) -> list[Object]:
 
 
 def _disruption_budget(quorum: QuorumResource) -> Object:
+    """Allow one eviction at a time, or none if it would stop commits: of one of two voters."""
+    tolerated = (quorum.replicas - 1) // 2
     return _object(
         quorum,
         "policy/v1",
         "PodDisruptionBudget",
         quorum.name,
         spec={
-            "maxUnavailable": 1,
+            "maxUnavailable": min(1, tolerated),
             "selector": {"matchLabels": naming.selector(quorum.name)},
             # A node that is not ready may still hold data that a majority needs.
             "unhealthyPodEvictionPolicy": "IfHealthyBudget",

@@ -9,9 +9,6 @@ answers with another node id counts as not answering.
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
-import math
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -40,6 +37,15 @@ from quorate_operator.kube import Kube
 from quorate_operator.naming import Object
 from quorate_operator.ownership import conflict, controller_of, is_controlled_by
 from quorate_operator.plan import BootstrapRecord, LeaderView, Observed, ObservedNode
+from quorate_operator.pod_state import (
+    is_outdated,
+    is_pending,
+    is_ready,
+    pod_failure,
+    pod_ip,
+    pod_problem,
+    wrong_ensemble,
+)
 from quorate_operator.progress import MigrationProgress, read_progress
 from quorate_operator.resource import QuorumResource
 
@@ -52,10 +58,6 @@ Locate = Callable[[str, str, int], tuple[str, int]]
 PERMISSIONS_ALLOW = 3
 """Kafka's AclPermissionType code of ALLOW."""
 STUCK_VOLUME = "its volume claim is being deleted"
-WRONG_ENSEMBLE = re.compile(r"zookeeper\.connect=\S+: /cluster/id\b.*")
-"""Matches the last line of a controller that exits because ZooKeeper holds another cluster."""
-PROVEN_S = 20.0
-"""A restarted controller that has run for this long has found the right cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,8 @@ class Snapshot:
     """The operator's certificate files from another issuer (cert-manager); empty without one."""
     progress: MigrationProgress | None = None
     """The migration's progress; None without a migration, or if the leader does not answer."""
+    is_asked: bool = True
+    """Whether the nodes were asked; with TLS, not before the operator has a certificate."""
 
     @property
     def ready_count(self) -> int:
@@ -86,15 +90,25 @@ class _Owned:
     def __init__(self, kube: Kube, quorum: QuorumResource) -> None:
         self._kube = kube
         self._quorum = quorum
+        self._services: dict[str, Object] | None = None
         self.conflicts: dict[str, str] = {}
 
     def get(self, kind: str, name: str) -> Object | None:
         """Return the Quorum's own object of that name, or None. Raises KubeError."""
-        found = self._kube.get(kind, self._quorum.namespace, name)
+        found = self._find(kind, name)
         if found is None or is_controlled_by(found, self._quorum.uid):
             return found
         self.conflicts[f"{kind}/{name}"] = conflict(kind, found, self._quorum.name)
         return None
+
+    def _find(self, kind: str, name: str) -> Object | None:
+        namespace = self._quorum.namespace
+        if kind != "Service":
+            return self._kube.get(kind, namespace, name)
+        if self._services is None:  # one request in place of one for each node
+            found = self._kube.list(kind, namespace)
+            self._services = {each["metadata"]["name"]: each for each in found}
+        return self._services.get(name)
 
     def claims(self) -> tuple[dict[int, Object], frozenset[int]]:
         """Return the Quorum's volume claims by ordinal, and the ordinals with a foreign claim.
@@ -131,19 +145,35 @@ class Observer:
     async def observe(
         self, quorum: QuorumResource, tls: TlsConfig | None, probe: TlsConfig | None = None
     ) -> Snapshot:
-        """Observe one Quorum. Raises KubeError, CertificateError.
+        """Observe one Quorum. Raises KubeError, CertificateError. For the arguments, see `poll`."""
+        return await self.poll(quorum, await self.read(quorum), tls, probe)
 
-        tls: the configuration for connections to nodes; None without TLS, and before the operator
-        has a certificate. probe: see `Identity.probe`.
+    async def read(self, quorum: QuorumResource) -> Snapshot:
+        """Read the Kubernetes objects. Raises KubeError, CertificateError."""
+        return await asyncio.to_thread(self._read, quorum)
+
+    async def poll(
+        self,
+        quorum: QuorumResource,
+        seen: Snapshot,
+        tls: TlsConfig | None,
+        probe: TlsConfig | None = None,
+    ) -> Snapshot:
+        """Ask the nodes and their leader, without a request to the API server.
+
+        seen: the Kubernetes objects, from `read`. tls: the configuration for connections to nodes;
+        None without TLS, and before the operator has a certificate. probe: see `Identity.probe`.
         """
-        seen = await asyncio.to_thread(self._read, quorum)
         statuses: dict[int, NodeStatus] = {}
         problems: dict[int, str] = {}
         description = None
+        is_asked = tls is not None or not quorum.is_tls
         stale = seen.observed.stale
-        if not stale and await self._is_authority_due(quorum, seen, probe):
-            stale = (f"Secret/{naming.authority_secret(quorum.name)}",)
-        if tls is not None or not quorum.is_tls:
+        # Nodes and clients must have the certificates of one step before the next one.
+        has_secrets = not any(name.startswith("Secret/") for name in stale)
+        if has_secrets and await self._is_authority_due(quorum, seen, probe):
+            stale = (f"Secret/{naming.authority_secret(quorum.name)}", *stale)
+        if is_asked:
             statuses, problems = await self._ask_nodes(quorum, seen.pods, tls)
             formatted = [ordinal for ordinal, status in statuses.items() if status.formatted]
             if formatted:
@@ -161,9 +191,13 @@ class Observer:
             known_voters=_known_voters(quorum, description),
             brokers_without_rights=await _without_rights(quorum, view, tls, self._locate),
         )
-        progress = await _progress(quorum, seen.pods, view)
         return replace(
-            seen, observed=observed, statuses=statuses, description=description, progress=progress
+            seen,
+            observed=observed,
+            statuses=statuses,
+            description=description,
+            progress=await _progress(quorum, seen.pods, view),
+            is_asked=is_asked,
         )
 
     async def _is_authority_due(
@@ -210,7 +244,7 @@ class Observer:
                     problems[ordinal] = f"it answers as node {status.node_id}"
 
         async with dial(quorum, [0], tls, self._locate) as client:
-            await asyncio.gather(*(ask(client, n) for n, pod in pods.items() if _pod_ip(pod)))
+            await asyncio.gather(*(ask(client, n) for n, pod in pods.items() if pod_ip(pod)))
         return statuses, problems
 
     # --- Kubernetes -------------------------------------------------------------------------------
@@ -221,20 +255,20 @@ class Observer:
         owned = _Owned(kube, quorum)
         forbidden = tuple(self._forbidden(quorum))
         stateful_set = owned.get("StatefulSet", quorum.name)
-        authority = None
-        given: Mapping[str, str] = {}
-        if quorum.has_own_authority:
-            authority = authority_of(owned.get("Secret", naming.authority_secret(quorum.name)))
-        elif quorum.is_tls and not forbidden:
-            given = secret_files(kube.get("Secret", namespace, naming.operator_secret(quorum.name)))
+        authority, unusable = self._authority(quorum, owned)
+        given = self._given(quorum)
         pods = kube.list("Pod", namespace, naming.selector_text(quorum.name))
         claims, foreign_volumes = owned.claims()
         observed = Observed(
             ids=quorum.ids,
             size=None if stateful_set is None else int(stateful_set["spec"].get("replicas", 1)),
             record=_record(owned.get("ConfigMap", naming.record(quorum.name))),
+            is_template_pending=is_pending(stateful_set),
             is_marked=owned.get("ConfigMap", naming.marker(quorum.name)) is not None,
-            stale=tuple(self._stale(quorum, owned, stateful_set, authority)),
+            stale=(
+                *(() if unusable else self._stale_secrets(quorum, owned, authority)),
+                *self._stale(quorum, owned, stateful_set),
+            ),
             known_cluster_id=quorum.known_cluster_id,
             inherited=frozenset(n for n, claim in claims.items() if _is_older(claim, quorum)),
             volumes=frozenset(claims),
@@ -242,9 +276,40 @@ class Observer:
             conflicts=tuple(text for _, text in sorted(owned.conflicts.items())),
             foreign_volumes=foreign_volumes,
             forbidden=forbidden,
+            unusable_authority=unusable,
         )
         mine = _by_ordinal(quorum.name, (pod for pod in pods if _is_pod_of(pod, stateful_set)))
         return Snapshot(observed, stateful_set, mine, claims, authority=authority, given=given)
+
+    def _authority(self, quorum: QuorumResource, owned: _Owned) -> tuple[Authority | None, str]:
+        """Return the Quorum's own authority, and why it cannot be used.
+
+        It is never replaced unless it has expired: its certificates may be in use.
+        """
+        if not quorum.has_own_authority:
+            return None, ""
+        name = naming.authority_secret(quorum.name)
+        found = owned.get("Secret", name)
+        authority = authority_of(found)
+        if found is None:
+            return None, ""
+        problem = "it holds no certificate authority" if authority is None else authority.problem
+        if not problem:
+            return authority, ""
+        return None, (
+            f"Secret/{name}: {problem}: no certificate is issued or renewed; restore the Secret, "
+            "or delete it to have a new authority created"
+        )
+
+    def _given(self, quorum: QuorumResource) -> Mapping[str, str]:
+        """Return the operator's certificate files from another issuer, if it may use them."""
+        if not quorum.is_tls or quorum.has_own_authority:
+            return {}
+        name = naming.operator_secret(quorum.name)
+        found = self._kube.get("Secret", quorum.namespace, name)
+        if found is None or labels_of(found).get(naming.USABLE_LABEL) != quorum.name:
+            return {}
+        return secret_files(found)
 
     def _forbidden(self, quorum: QuorumResource) -> Iterable[str]:
         """Yield messages about images and Secrets in the spec that the Quorum may not use.
@@ -262,34 +327,41 @@ class Observer:
             if labels_of(found).get(naming.USABLE_LABEL) != quorum.name:
                 yield f"Secret/{name} needs the label {naming.USABLE_LABEL}={quorum.name}"
 
-    def _stale(
-        self,
-        quorum: QuorumResource,
-        owned: _Owned,
-        stateful_set: Object | None,
-        authority: Authority | None,
+    def _stale_secrets(
+        self, quorum: QuorumResource, owned: _Owned, authority: Authority | None
     ) -> Iterable[str]:
-        """Yield the missing, outdated and unwanted objects, Secrets first: pods mount them."""
+        """Yield the missing and outdated Secrets of certificates; only the authority's own if it
+        has expired, because nothing can be issued before it is replaced.
+        """
         authority_name = f"Secret/{naming.authority_secret(quorum.name)}"
-        if quorum.has_own_authority and authority_name not in owned.conflicts:
-            counts = {
-                naming.node_secret(quorum.name): naming.NODES_MAX,
-                **dict.fromkeys(quorum.client_secrets, 1),
-            }
-            if quorum.broker_certificates:
-                counts[naming.broker_secret(quorum.name)] = quorum.broker_certificates
-            for name, count in counts.items():
-                files = secret_files(owned.get("Secret", name))
-                if f"Secret/{name}" in owned.conflicts:
-                    continue
-                called = quorum.client_secrets.get(name)
-                hosts = quorum.client_hosts(name)
-                if (
-                    authority is None
-                    or issuer_of(quorum, authority).are_due(files, count)
-                    or (called and has_other_names(files.get("tls.crt", ""), called, hosts))
-                ):
-                    yield f"Secret/{name}"
+        if not quorum.has_own_authority or authority_name in owned.conflicts:
+            return
+        if authority is not None and authority.is_expired():
+            yield authority_name
+            return
+        counts = {
+            naming.node_secret(quorum.name): naming.NODES_MAX,
+            **dict.fromkeys(quorum.client_secrets, 1),
+        }
+        if quorum.broker_certificates:
+            counts[naming.broker_secret(quorum.name)] = quorum.broker_certificates
+        for name, count in counts.items():
+            files = secret_files(owned.get("Secret", name))
+            if f"Secret/{name}" in owned.conflicts:
+                continue
+            called = quorum.client_secrets.get(name)
+            hosts = quorum.client_hosts(name)
+            if (
+                authority is None
+                or issuer_of(quorum, authority).are_due(files, count)
+                or (called and has_other_names(files.get("tls.crt", ""), called, hosts))
+            ):
+                yield f"Secret/{name}"
+
+    def _stale(
+        self, quorum: QuorumResource, owned: _Owned, stateful_set: Object | None
+    ) -> Iterable[str]:
+        """Yield the missing, outdated and unwanted objects that are no Secrets."""
         wanted = manifests.objects(quorum)
         for name, manifest in wanted.items():
             kind, _, title = name.partition("/")
@@ -353,6 +425,7 @@ def _node(
     claim = seen.claims.get(ordinal) or {}
     if claim.get("metadata", {}).get("deletionTimestamp"):
         problem = STUCK_VOLUME
+    found = pod_problem(pod)
     return ObservedNode(
         ordinal,
         seen.observed.ids.of(ordinal),
@@ -360,78 +433,13 @@ def _node(
         answers=status is not None,
         directory_id=status.directory_id if status is not None and status.formatted else None,
         cluster_id=status.cluster_id if status is not None else "",
-        ready=_is_ready(pod),
-        outdated=_is_outdated(pod, seen.stateful_set),
+        ready=is_ready(pod),
+        outdated=is_outdated(pod, seen.stateful_set),
         terminating=bool(metadata.get("deletionTimestamp")),
-        problem=pod_problem(pod) or problem,
-        wrong_ensemble=_wrong_ensemble(pod),
+        problem=f"pod {metadata['name']}: {found}" if found else problem,
+        is_failing=bool(pod_failure(pod)),
+        wrong_ensemble=wrong_ensemble(pod),
     )
-
-
-def _pod_ip(pod: Object) -> str:
-    return str((pod.get("status") or {}).get("podIP") or "")
-
-
-def _is_ready(pod: Object) -> bool:
-    conditions = pod.get("status", {}).get("conditions") or ()
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
-
-
-def _is_outdated(pod: Object, stateful_set: Object | None) -> bool:
-    """Whether the pod's template is older than the update revision, once that is observed."""
-    if stateful_set is None:
-        return False
-    status = stateful_set.get("status") or {}
-    if status.get("observedGeneration", 0) < stateful_set["metadata"].get("generation", 0):
-        return False
-    revision = labels_of(pod).get("controller-revision-hash")
-    return bool(status.get("updateRevision")) and revision != status["updateRevision"]
-
-
-def _last_words(pod: Object, remembered_s: float = 0.0) -> str:
-    """Return the last line of a container's process that exited with an error; else "".
-
-    The line is ignored once the restarted process has run for `remembered_s` seconds.
-    """
-    for container in (pod.get("status") or {}).get("containerStatuses") or ():
-        now, before = container.get("state") or {}, container.get("lastState") or {}
-        if "running" in now and _age_s(now["running"].get("startedAt")) >= remembered_s:
-            continue
-        ended = now.get("terminated") or before.get("terminated") or {}
-        lines = str(ended.get("message") or "").strip().splitlines()
-        if ended.get("exitCode") and lines:
-            return lines[-1]
-    return ""
-
-
-def _wrong_ensemble(pod: Object) -> str:
-    found = WRONG_ENSEMBLE.search(_last_words(pod, PROVEN_S))
-    return found.group() if found else ""
-
-
-def _age_s(at: str | None) -> float:
-    """Return the seconds since a timestamp of the API server; infinity if it is unknown."""
-    if not at:
-        return math.inf
-    return (dt.datetime.now(dt.UTC) - dt.datetime.fromisoformat(at)).total_seconds()
-
-
-def pod_problem(pod: Object) -> str:
-    """Why a pod does not run, in a few words; empty if it does."""
-    status = pod.get("status") or {}
-    words = _last_words(pod)
-    for container in status.get("containerStatuses") or ():
-        waiting = (container.get("state") or {}).get("waiting") or {}
-        if waiting.get("reason") and waiting["reason"] != "ContainerCreating":
-            return f"{waiting['reason']}: {words or waiting.get('message', '')}".rstrip(": ")
-    if words:
-        return words
-    for condition in status.get("conditions") or ():
-        if condition["type"] == "PodScheduled" and condition["status"] == "False":
-            return f"{condition.get('reason', '')}: {condition.get('message', '')}".rstrip(": ")
-    if status.get("reason"):
-        return str(status["reason"])
-    return "" if status.get("phase") == "Running" else f"the pod is {status.get('phase')}"
 
 
 # --- nodes and quorum -----------------------------------------------------------------------------
@@ -506,7 +514,7 @@ async def _progress(
         return None
     ordinal = quorum.ids.ordinal(view.leader.id)
     pod = pods.get(-1 if ordinal is None else ordinal)
-    address = "" if pod is None else _pod_ip(pod)
+    address = "" if pod is None else pod_ip(pod)
     if not address:
         return None
     return await asyncio.to_thread(read_progress, address, naming.HTTP_PORT)

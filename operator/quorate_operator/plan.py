@@ -6,10 +6,11 @@ and `OperatorPlan.refusals` lists what the plan holds back:
 
  0. Deleted: nothing, because the objects have owner references. Paused: nothing. Too few voters'
     disks remain for a majority, provably: nothing at all, because any action could make the loss
-    final. Invalid spec: nothing.
-    An image or a Secret that the Quorum may not use: nothing, because new pods would use it.
-    Foreign objects with names of this Quorum's objects: a new quorum is not started; an existing
-    one is reconciled without them.
+    final. Invalid number of voters or ids: nothing.
+    Something keeps objects from being as desired: the template is invalid, or uses an image or a
+    Secret that it may not use; foreign objects have names of this Quorum's objects; the authority
+    cannot sign certificates; the API server rejects an object. A new quorum is not started; an
+    existing one is maintained with the objects that it has.
     Then the Kubernetes objects themselves: those that pods need, and the StatefulSet.
  1. Not bootstrapped: create the record, then format the seed standalone, once. When a leader has
     been seen, create the marker; after that no node is ever formatted standalone again.
@@ -29,6 +30,9 @@ and `OperatorPlan.refusals` lists what the plan holds back:
 11. A broker without the cluster action: grant it, before an authorizer requires it.
 12. An outdated pod: restart it, one at a time, dead pods first, the leader last after a transfer.
 
+An action that failed is not planned before its next attempt is due (`Observed.failures`); the other
+steps go on without it, because each of them checks its own conditions.
+
 `safety` defines "alive" and "safe". Voters have node ids, pods have ordinals. A voter whose id no
 pod can have (`naming.NodeIds`) is foreign, and the plan leaves it alone.
 
@@ -37,17 +41,29 @@ Source: KIP-853, "Disk failure recovery", "Add controller", "Remove controller".
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from quorate.raft.types import ReplicaKey
 
+from quorate_operator.bootstrap import (
+    SEED,
+    bootstrap,
+    cluster_mismatch,
+    create_pods,
+    is_dead,
+    needed_size,
+    restart_dead,
+    waiting,
+    without_leader,
+    wrong_ensemble_of,
+)
 from quorate_operator.safety import (
     alive,
     disks_gone,
     is_majority_gone,
     is_safe,
     majority,
-    ordinals,
     size_for,
 )
 from quorate_operator.values import (
@@ -71,11 +87,8 @@ from quorate_operator.values import (
     Resize,
     RestartPod,
     TransferLeadership,
+    targets,
 )
-
-SEED = 0
-"""The ordinal of the node that starts a new quorum. Every size includes it."""
-
 
 # --- the steps ------------------------------------------------------------------------------------
 
@@ -92,6 +105,20 @@ class _Steps:
 
     def refuse(self, reason: Reason, text: str) -> None:
         self.refusals.append(PlanRefusal(reason, text))
+
+    def propose(self, action: Action, text: str) -> tuple[Action, str] | None:
+        """Return an action, or None if it failed and its next attempt is not due."""
+        failure = _failure(self.observed, action)
+        if not failure:
+            return action, text
+        self.refuse(Reason.ACTION_FAILED, f"{text}: {failure}")
+        return None
+
+    def described(self, voter: ReplicaKey) -> str:
+        """A voter, and why its node does not run."""
+        node = self.observed.node_of(voter)
+        known = node is not None and not node.answers and node.problem
+        return f"{voter} ({known})" if known else str(voter)
 
     def is_wanted(self, replica: ReplicaKey) -> bool:
         ordinal = self.observed.ordinal_of(replica)
@@ -131,12 +158,15 @@ class _Steps:
                 continue
             why = "its disk was replaced" if voter in gone else "it is surplus and not alive"
             rest = self.view.voters - {voter}
-            if is_safe(self.alive, rest):
-                return RemoveVoter(voter), f"remove voter {voter}: {why}"
-            self.refuse(
-                Reason.REMOVE_BLOCKED,
-                f"cannot remove voter {voter} ({why}): without it {self.shown_alive(rest)}",
-            )
+            if not is_safe(self.alive, rest):
+                self.refuse(
+                    Reason.REMOVE_BLOCKED,
+                    f"cannot remove voter {voter} ({why}): without it {self.shown_alive(rest)}",
+                )
+                continue
+            found = self.propose(RemoveVoter(voter), f"remove voter {voter}: {why}")
+            if found is not None:
+                return found
         return None
 
     # 6
@@ -148,7 +178,9 @@ class _Steps:
                 continue
             assert self.observed.record is not None, "the steps after 1 know the cluster"
             action = FormatNode(node.ordinal, node.uid, self.observed.record.cluster_id)
-            return action, f"format node {node.id} to join"
+            found = self.propose(action, f"format node {node.id} to join")
+            if found is not None:
+                return found
         return None
 
     # 7
@@ -163,18 +195,22 @@ class _Steps:
                 self.refuse(Reason.CATCHING_UP, f"node {key} has not caught up with the leader")
                 continue
             more = self.view.voters | {key}
-            if is_safe(self.alive | {key}, more):
-                return AddVoter(key), f"add voter {key}"
-            needed = majority(len(more))
-            self.refuse(
-                Reason.ADD_BLOCKED,
-                f"cannot add voter {key}: {needed} of {len(more)} voters must be alive",
-            )
+            if not is_safe(self.alive | {key}, more):
+                needed = majority(len(more))
+                self.refuse(
+                    Reason.ADD_BLOCKED,
+                    f"cannot add voter {key}: {needed} of {len(more)} voters must be alive",
+                )
+                continue
+            found = self.propose(AddVoter(key), f"add voter {key}")
+            if found is not None:
+                return found
         return None
 
     # 8
     def create_missing(self) -> tuple[Action, str] | None:
-        return _create_pods(self.desired, self.observed, self.view.voters - self.alive)
+        found = create_pods(self.desired, self.observed, self.view.voters - self.alive)
+        return found and self.propose(*found)
 
     # 9
     def remove_surplus(self) -> tuple[Action, str] | None:
@@ -204,16 +240,25 @@ class _Steps:
             )
             return None
         if voter == self.view.leader:
-            text = f"transfer leadership to {wanted[0]}, because {voter} will be removed"
-            return TransferLeadership(wanted[0]), text
-        return RemoveVoter(voter), f"remove surplus voter {voter}"
+            return self.transfer(wanted, f"because {voter} will be removed")
+        return self.propose(RemoveVoter(voter), f"remove surplus voter {voter}")
+
+    def transfer(self, followers: list[ReplicaKey], why: str) -> tuple[Action, str] | None:
+        """Transfer leadership to the first follower for which an attempt is due."""
+        for target in followers:
+            text = f"transfer leadership to {target}, {why}"
+            found = self.propose(TransferLeadership(target), text)
+            if found is not None:
+                return found
+        return None
 
     # 10
     def shrink(self) -> tuple[Action, str] | None:
         size = self.observed.size or 0
-        needed = _needed(self.desired, self.observed, self.view.voters | self.view.committed)
+        needed = needed_size(self.desired, self.observed, self.view.voters | self.view.committed)
         if needed < size:
-            return Resize(needed, size), f"delete the pods from ordinal {needed} on"
+            text = f"delete the pods from ordinal {needed} on"
+            return self.propose(Resize(needed, size), text)
         return None
 
     # 11
@@ -221,7 +266,8 @@ class _Steps:
         principals = self.observed.brokers_without_rights
         if not principals:
             return None
-        return GrantBrokers(principals), f"grant {', '.join(principals)} the cluster action"
+        text = f"grant {', '.join(principals)} the cluster action"
+        return self.propose(GrantBrokers(principals), text)
 
     # 12
     def restart_outdated(self) -> tuple[Action, str] | None:
@@ -230,13 +276,12 @@ class _Steps:
             return None
         # A voter that answers while it catches up may already be part of a majority, so only dead
         # pods and non-voters restart without further checks.
-        free = [node for node in nodes if _is_dead(node) or node.key not in self.view.voters]
+        free = [node for node in nodes if is_dead(node) or node.key not in self.view.voters]
         if free:
-            node = free[0]
-            return RestartPod(node.ordinal, node.uid), f"restart pod {node.ordinal}: outdated"
+            return self.restart(free[0])
         unwell = sorted(self.view.voters - self.alive)
         if unwell:
-            shown = ", ".join(map(str, unwell))
+            shown = ", ".join(map(self.described, unwell))
             self.refuse(
                 Reason.ROLLOUT_BLOCKED,
                 f"cannot restart outdated pods until these voters are alive: {shown}",
@@ -253,27 +298,12 @@ class _Steps:
             return None
         others = sorted(self.alive - {node.key})
         if node.key == self.view.leader and others:
-            text = f"transfer leadership to {others[0]}, because {node.key} is outdated"
-            return TransferLeadership(others[0]), text
-        return RestartPod(node.ordinal, node.uid), f"restart pod {node.ordinal}: outdated"
+            return self.transfer(others, f"because {node.key} is outdated")
+        return self.restart(node)
 
-
-def _needed(desired: Desired, observed: Observed, voters: frozenset[ReplicaKey]) -> int:
-    """The size of a StatefulSet with the pods of the wanted nodes and of these voters."""
-    return max([desired.replicas, *(ordinal + 1 for ordinal in ordinals(observed, voters))])
-
-
-def _create_pods(
-    desired: Desired, observed: Observed, voters: frozenset[ReplicaKey]
-) -> tuple[Action, str] | None:
-    """Create the missing pods of wanted nodes and of these voters.
-
-    Not if one of them would mount a volume that is not the Quorum's.
-    """
-    size, needed = observed.size or 0, _needed(desired, observed, voters)
-    if size >= needed or not observed.foreign_volumes.isdisjoint(range(size, needed)):
-        return None
-    return Resize(needed, size), f"create the pods up to ordinal {needed - 1}"
+    def restart(self, node: ObservedNode) -> tuple[Action, str] | None:
+        action = RestartPod(node.ordinal, node.uid)
+        return self.propose(action, f"restart pod {node.ordinal}: outdated")
 
 
 def plan(desired: Desired, observed: Observed) -> OperatorPlan:
@@ -281,35 +311,83 @@ def plan(desired: Desired, observed: Observed) -> OperatorPlan:
     stop = _reason_to_stop(desired, observed)
     if stop is not None:
         return OperatorPlan(refusals=(stop,))
+    held = tuple(_held_back(desired, observed))
+    if held and (observed.size is None or not observed.is_bootstrapped):
+        return OperatorPlan(refusals=held)
+    found = _attempted(_plan(desired, observed), observed)
+    failing = tuple(_failing_pods(observed))
+    return OperatorPlan(found.action, found.text, (*held, *found.refusals, *failing))
+
+
+def _failure(observed: Observed, action: Action) -> str:
+    """Why an action failed lately, "" if an attempt is due."""
+    return next(filter(None, map(observed.failure, targets(action))), "")
+
+
+def _attempted(found: OperatorPlan, observed: Observed) -> OperatorPlan:
+    """Hold back an action that failed and whose next attempt is not due."""
+    failure = "" if found.action is None else _failure(observed, found.action)
+    if not failure:
+        return found
+    refusal = PlanRefusal(Reason.ACTION_FAILED, f"{found.text}: {failure}")
+    return OperatorPlan(refusals=(refusal, *found.refusals))
+
+
+def _held_back(desired: Desired, observed: Observed) -> Iterator[PlanRefusal]:
+    """Yield why some objects cannot become as desired, whatever is done."""
+    if observed.conflicts:
+        yield PlanRefusal(Reason.CONFLICT, "; ".join(observed.conflicts))
     if observed.forbidden:
-        return _waiting(Reason.NOT_ALLOWED, "; ".join(observed.forbidden))
-    if not observed.conflicts:
-        return _plan(desired, observed)
-    refusal = PlanRefusal(Reason.CONFLICT, "; ".join(observed.conflicts))
-    if observed.size is None or not observed.is_bootstrapped:
-        return OperatorPlan(refusals=(refusal,))
-    found = _plan(desired, observed)
-    return OperatorPlan(found.action, found.text, (refusal, *found.refusals))
+        yield PlanRefusal(Reason.NOT_ALLOWED, "; ".join(observed.forbidden))
+    if desired.invalid_template:
+        yield PlanRefusal(Reason.INVALID_SPEC, desired.invalid_template)
+    if observed.unusable_authority:
+        yield PlanRefusal(Reason.AUTHORITY_UNUSABLE, observed.unusable_authority)
+
+
+def _failing_pods(observed: Observed) -> Iterator[PlanRefusal]:
+    for node in observed.nodes:
+        if _is_failing(node):
+            yield PlanRefusal(Reason.POD_FAILING, f"node {node.id}: {node.problem}")
+
+
+def _is_failing(node: ObservedNode) -> bool:
+    return node.is_failing and not node.answers and not node.terminating
 
 
 def _plan(desired: Desired, observed: Observed) -> OperatorPlan:
-    """`plan` for a Quorum that may be changed."""
-    if observed.stale:
-        return OperatorPlan(ApplyObjects(observed.stale), f"apply {', '.join(observed.stale)}")
+    """`plan` for a Quorum that may be changed. Objects come first, but none holds up the steps."""
+    has_template = not observed.forbidden and not desired.invalid_template
+    stale = [n for n in observed.stale if has_template or not n.startswith("StatefulSet/")]
+    due = tuple(name for name in stale if not observed.failure(name))
+    if due:
+        return OperatorPlan(ApplyObjects(due), f"apply {', '.join(due)}")
+    rejected = tuple(
+        PlanRefusal(Reason.APPLY_REJECTED, f"{name}: {observed.failure(name)}") for name in stale
+    )
     if observed.size is None:
+        if rejected and not observed.is_bootstrapped:
+            return OperatorPlan(refusals=rejected)
         size = size_for(desired, observed)
-        return OperatorPlan(CreateStatefulSet(size), f"create the StatefulSet with {size} pods")
+        text = f"create the StatefulSet with {size} pods"
+        return OperatorPlan(CreateStatefulSet(size), text, rejected)
+    found = _maintain(desired, observed)
+    return OperatorPlan(found.action, found.text, (*rejected, *found.refusals))
+
+
+def _maintain(desired: Desired, observed: Observed) -> OperatorPlan:
+    """Steps 1 to 12, with the objects that exist."""
     if any(node.wrong_ensemble for node in observed.nodes):
-        return _restart_dead(observed) or _wrong_ensemble(observed)
+        return restart_dead(observed) or wrong_ensemble_of(observed)
     if not observed.is_bootstrapped:
-        return _bootstrap(desired, observed)
-    mismatch = _mismatch(desired, observed)
+        return bootstrap(desired, observed)
+    mismatch = cluster_mismatch(desired, observed)
     if mismatch is not None:
         return OperatorPlan(refusals=(mismatch,))
     if observed.view is None:
-        return _without_leader(desired, observed)
+        return without_leader(desired, observed)
     if observed.view.voters != observed.view.committed:
-        return _waiting(Reason.CHANGE_UNCOMMITTED, "the last voter set change is uncommitted")
+        return waiting(Reason.CHANGE_UNCOMMITTED, "the last voter set change is uncommitted")
     steps = _Steps(desired, observed, observed.view, alive(observed))
     for step in (
         steps.remove_dead,
@@ -325,11 +403,10 @@ def _plan(desired: Desired, observed: Observed) -> OperatorPlan:
         if found is not None:
             return OperatorPlan(*found, tuple(steps.refusals))
     _wait_for_pods(steps)
+    if observed.is_template_pending:
+        text = "the StatefulSet controller has not observed the last change"
+        steps.refuse(Reason.WAITING_FOR_PODS, text)
     return OperatorPlan(refusals=tuple(steps.refusals))
-
-
-def _waiting(reason: Reason, text: str) -> OperatorPlan:
-    return OperatorPlan(refusals=(PlanRefusal(reason, text),))
 
 
 def _reason_to_stop(desired: Desired, observed: Observed) -> PlanRefusal | None:
@@ -364,6 +441,8 @@ def _wait_for_pods(steps: _Steps) -> None:
             problem = "it has no pod"
         elif node.terminating:
             problem = "its pod is being deleted"
+        elif _is_failing(node):
+            continue  # reported as such
         elif not node.answers:
             problem = node.problem or "it does not answer"
         elif voter is None or node.key != voter:
@@ -371,144 +450,6 @@ def _wait_for_pods(steps: _Steps) -> None:
         else:
             problem = "it has not caught up with the leader"
         steps.refuse(Reason.WAITING_FOR_PODS, f"node {node_id}: {problem}")
-
-
-# --- before there is a leader ---------------------------------------------------------------------
-
-
-def _cluster_ids(observed: Observed) -> set[str]:
-    return {node.cluster_id for node in observed.nodes if node.answers and node.is_formatted}
-
-
-def _mismatch(desired: Desired, observed: Observed) -> PlanRefusal | None:
-    assert observed.record is not None
-    wanted = observed.record.cluster_id
-    if desired.cluster_id not in ("", wanted):
-        return _another_cluster(desired, wanted)
-    foreign = [
-        f"{node.id} ({node.cluster_id})"
-        for node in observed.nodes
-        if node.answers and node.is_formatted and node.cluster_id != wanted
-    ]
-    if not foreign:
-        return None
-    return PlanRefusal(
-        Reason.CLUSTER_ID_MISMATCH,
-        f"this is cluster {wanted}, but there are disks of other clusters: node "
-        f"{', '.join(foreign)}",
-    )
-
-
-def _another_cluster(desired: Desired, found: str) -> PlanRefusal:
-    return PlanRefusal(
-        Reason.CLUSTER_ID_MISMATCH,
-        f"spec.clusterId is {desired.cluster_id}, but this is cluster {found}: delete the Quorum, "
-        "and also its volumes if you do not need their data",
-    )
-
-
-def _wrong_ensemble(observed: Observed) -> OperatorPlan:
-    """Wait: controllers exit when ZooKeeper holds another cluster, and would exit again."""
-    said = [f"node {n.id}: {n.wrong_ensemble}" for n in observed.nodes if n.wrong_ensemble]
-    return _waiting(Reason.WRONG_ENSEMBLE, "; ".join(said))
-
-
-def _bootstrap(desired: Desired, observed: Observed) -> OperatorPlan:
-    """Step 1. Without a record, the cluster of existing disks is adopted; no new one starts."""
-    size, needed = observed.size or 0, size_for(desired, observed)
-    if size < needed:
-        return OperatorPlan(Resize(needed, size), f"create the pods up to ordinal {needed - 1}")
-    if observed.record is None:
-        return _first_record(desired, observed)
-    mismatch = _mismatch(desired, observed)
-    if mismatch is not None:
-        return OperatorPlan(refusals=(mismatch,))
-    if observed.view is not None:
-        return OperatorPlan(
-            MarkBootstrapped(observed.record.cluster_id),
-            "a leader was elected: create the bootstrap marker",
-        )
-    seed = observed.node(SEED)
-    formatted = [node.id for node in observed.nodes if node.is_formatted]
-    seed_id = observed.ids.of(SEED)
-    if seed is not None and seed.is_empty and not seed.terminating:
-        if formatted:
-            return _waiting(
-                Reason.BOOTSTRAP_RECORD_LOST,
-                f"node {seed_id} is empty but {formatted} are not: not formatting it standalone",
-            )
-        action = FormatNode(SEED, seed.uid, observed.record.cluster_id, standalone=True)
-        return OperatorPlan(action, f"format node {seed_id} to start the quorum")
-    return _restart_dead(observed) or _waiting(
-        Reason.WAITING_FOR_LEADER,
-        f"waiting for node {seed_id} to start the quorum: {_problem(seed)}",
-    )
-
-
-def _first_record(desired: Desired, observed: Observed) -> OperatorPlan:
-    """Start a new cluster only if no disk can belong to an earlier one."""
-    silent = [
-        ordinal
-        for ordinal in sorted({SEED, *observed.inherited})
-        if (node := observed.node(ordinal)) is None or not node.answers
-    ]
-    if silent:
-        of = observed.ids.of
-        shown = "; ".join(f"node {of(o)}: {_problem(observed.node(o))}" for o in silent)
-        return _restart_dead(observed) or _waiting(Reason.WAITING_FOR_PODS, shown)
-    clusters = _cluster_ids(observed)
-    if len(clusters) > 1:
-        text = (
-            f"the disks belong to {len(clusters)} different clusters: {', '.join(sorted(clusters))}"
-        )
-        return _waiting(Reason.CLUSTER_ID_MISMATCH, text)
-    if clusters:
-        cluster_id = clusters.pop()
-        if desired.cluster_id not in ("", cluster_id):
-            return OperatorPlan(refusals=(_another_cluster(desired, cluster_id),))
-        action = CreateRecord(cluster_id, adopted=True)
-        return OperatorPlan(action, f"adopt the disks of cluster {cluster_id}")
-    if observed.known_cluster_id:
-        return _waiting(
-            Reason.BOOTSTRAP_RECORD_LOST,
-            f"the bootstrap record and all disks of cluster {observed.known_cluster_id} are gone: "
-            "delete the Quorum to start a new cluster",
-        )
-    return OperatorPlan(
-        CreateRecord(desired.cluster_id or None), "create the bootstrap record of a new cluster"
-    )
-
-
-def _without_leader(desired: Desired, observed: Observed) -> OperatorPlan:
-    """Step 3: only actions that need no agreement of the quorum."""
-    found = _create_pods(desired, observed, observed.known_voters)
-    if found is not None:
-        return OperatorPlan(*found)
-    problems = [f"node {node.id}: {_problem(node)}" for node in observed.nodes if not node.answers]
-    text = "; ".join(["no leader", *problems])
-    return _restart_dead(observed) or _waiting(Reason.WAITING_FOR_LEADER, text)
-
-
-def _restart_dead(observed: Observed) -> OperatorPlan | None:
-    """Restart a dead outdated pod: it loses nothing, and gets the newer template."""
-    for node in observed.nodes:
-        if node.outdated and _is_dead(node) and not node.terminating:
-            text = f"restart pod {node.ordinal}: outdated, dead"
-            return OperatorPlan(RestartPod(node.ordinal, node.uid), text)
-    return None
-
-
-def _is_dead(node: ObservedNode) -> bool:
-    """Whether both the kubelet, which probes locally, and the operator find the node dead."""
-    return not node.ready and not node.answers
-
-
-def _problem(node: ObservedNode | None) -> str:
-    if node is None:
-        return "it has no pod yet"
-    if node.answers:
-        return "it does not lead yet"
-    return node.problem or "it does not answer yet"
 
 
 __all__ = [

@@ -194,12 +194,22 @@ class QuorumResource:
             deleted=self.deleted,
             replace_disks=self.spec.get("diskReplacement", "Automatic") == "Automatic",
             invalid=self._invalid(),
+            invalid_template=self._invalid_template(),
         )
 
     def _invalid(self) -> str:
         """Why the spec is invalid, "" if it is not; an older CRD may not have rejected it."""
         if not 1 <= self.replicas <= NODES_MAX:
             return f"replicas is {self.replicas}: expected 1 to {NODES_MAX}"
+        for name, node in self.kafka_brokers.items():
+            if self.ids.ordinal(node) is not None:
+                return f"the client {name} has brokerId {node}, which is a controller's id"
+        if self.is_migration and not (self.cluster_id and self.ids.first):
+            return "a migration needs clusterId and firstNodeId"
+        return ""
+
+    def _invalid_template(self) -> str:
+        """Why no pods may be made from the spec, "" if they may."""
         for name in sorted(self.part("config")):
             problem = problem_of_setting(name)
             if problem:
@@ -208,11 +218,6 @@ class QuorumResource:
             problem = problem_of_annotation(name, value)
             if problem:
                 return problem
-        for name, node in self.kafka_brokers.items():
-            if self.ids.ordinal(node) is not None:
-                return f"the client {name} has brokerId {node}, which is a controller's id"
-        if self.is_migration and not (self.cluster_id and self.ids.first):
-            return "a migration needs clusterId and firstNodeId"
         return ""
 
     @property

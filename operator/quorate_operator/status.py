@@ -1,12 +1,15 @@
 """Builds the Quorum's status: a pure function of the observed state and the plan.
 
-Conditions, and what True means: Ready: the state is the desired one. Quorate: a leader answers and
-a majority of the voters is alive. Bootstrapped: the quorum was started and cannot start again.
-Progressing: a change is in progress or pending. Degraded: a wanted node is not a live voter.
-DataLossRisk: the loss of one more voter would stop commits, or too few disks remain for a majority.
-Conflict: foreign objects have names of this Quorum's objects. Paused: `spec.paused` is set.
+Conditions, and what True means: Ready: the state is the desired one. SpecApplied: the Kubernetes
+objects are as the spec wants them, whether or not pods have been restarted for it. Quorate: a
+leader answers and a majority of the voters is alive. Bootstrapped: the quorum was started and
+cannot start again. Progressing: a change is in progress or pending. Degraded: a wanted node is not
+a live voter. DataLossRisk: the loss of one more of several voters would stop commits, or too few
+disks remain for a majority. Conflict: foreign objects have names of this Quorum's objects. Paused:
+`spec.paused` is set.
 
-A condition's time is that of its last status change.
+When the state cannot be observed, all of them but Paused are Unknown: the last known state may not
+be that of now. A condition's time is that of its last status change.
 """
 
 from __future__ import annotations
@@ -15,9 +18,11 @@ import datetime as dt
 from collections.abc import Iterator
 
 from quorate_operator import naming
+from quorate_operator.crd import CONDITIONS
 from quorate_operator.naming import Object
 from quorate_operator.observe import Snapshot, replicas_of
 from quorate_operator.plan import (
+    Observed,
     OperatorPlan,
     PlanRefusal,
     Reason,
@@ -41,6 +46,10 @@ URGENT = (
     Reason.WRONG_ENSEMBLE,
     Reason.BOOTSTRAP_RECORD_LOST,
     Reason.INVALID_SPEC,
+    Reason.AUTHORITY_UNUSABLE,
+    Reason.APPLY_REJECTED,
+    Reason.POD_FAILING,
+    Reason.ACTION_FAILED,
     Reason.SCALE_DOWN_BLOCKED,
     Reason.REMOVE_BLOCKED,
     Reason.ADD_BLOCKED,
@@ -49,18 +58,22 @@ URGENT = (
     Reason.FOREIGN_VOTER,
 )
 """Refusals that may require manual action, the most severe first."""
+OF_OBJECTS = (
+    Reason.NOT_ALLOWED,
+    Reason.CONFLICT,
+    Reason.INVALID_SPEC,
+    Reason.AUTHORITY_UNUSABLE,
+    Reason.APPLY_REJECTED,
+)
+"""Refusals because of which Kubernetes objects are not as the spec wants them."""
+NOT_OBSERVED = "ObservationFailed"
+TWO_VOTERS = "TwoVoters"
 
 
-def build(quorum: QuorumResource, seen: Snapshot, plan: OperatorPlan, failure: str = "") -> Object:
-    """Build the status. failure: why the last action failed, "" if it did not."""
+def build(quorum: QuorumResource, seen: Snapshot, plan: OperatorPlan) -> Object:
+    """Build the status."""
     observed = seen.observed
     view = observed.view
-    now = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    earlier = {c["type"]: c for c in quorum.status.get("conditions") or ()}
-    conditions = [
-        _condition(name, said, earlier.get(name), quorum.generation, now)
-        for name, said in _conditions(quorum, seen, plan, failure).items()
-    ]
     record = observed.record
     return {
         "observedGeneration": quorum.generation,
@@ -71,12 +84,42 @@ def build(quorum: QuorumResource, seen: Snapshot, plan: OperatorPlan, failure: s
         "leader": {"id": view.leader.id, "epoch": view.epoch} if view else None,
         "clusterId": record.cluster_id if record else observed.known_cluster_id,
         "selector": naming.selector_text(quorum.name),
-        "currentAction": plan.text or (plan.refusals[0].text if plan.refusals else ""),
+        "currentAction": plan.text or _refused(plan),
+        "storage": _storage(seen) or quorum.status.get("storage"),
         "migration": _migration(quorum, seen),
         "authority": _authority(seen),
         "members": list(_members(quorum, seen)),
-        "conditions": conditions,
+        "conditions": _written(quorum, _conditions(quorum, seen, plan)),
     }
+
+
+def unknown(quorum: QuorumResource, error: str) -> Object:
+    """Build the status for when the state cannot be observed. error: why."""
+    said: dict[str, Said] = dict.fromkeys(CONDITIONS, (None, NOT_OBSERVED, error))
+    return {
+        **quorum.status,
+        "leader": None,
+        "readyReplicas": None,
+        "currentAction": f"cannot observe the state: {error}",
+        "conditions": _written(quorum, {**said, "Paused": _paused(quorum)}),
+    }
+
+
+def warnings(quorum: QuorumResource, seen: Snapshot) -> list[tuple[str, str]]:
+    """Return the reason and the text of each warning about a state that is as desired."""
+    risk, reason, text = _data_loss_risk(quorum, seen)
+    return [(reason, text)] if risk and reason == TWO_VOTERS else []
+
+
+def _storage(seen: Snapshot) -> Object | None:
+    """The claims of the StatefulSet, which cannot be changed; None without one."""
+    if seen.stateful_set is None:
+        return None
+    templates = seen.stateful_set["spec"].get("volumeClaimTemplates") or [{}]
+    spec = templates[0].get("spec") or {}
+    size = ((spec.get("resources") or {}).get("requests") or {}).get("storage")
+    found = {"size": size, "storageClassName": spec.get("storageClassName")}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _migration(quorum: QuorumResource, seen: Snapshot) -> Object | None:
@@ -97,6 +140,15 @@ def _authority(seen: Snapshot) -> Object | None:
     return {"revision": seen.authority.revision, "phase": seen.authority.phase.value}
 
 
+def _written(quorum: QuorumResource, said: dict[str, Said]) -> list[Object]:
+    now = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    earlier = {c["type"]: c for c in quorum.status.get("conditions") or ()}
+    return [
+        _condition(name, each, earlier.get(name), quorum.generation, now)
+        for name, each in said.items()
+    ]
+
+
 def _condition(name: str, said: Said, earlier: Object | None, generation: int, now: str) -> Object:
     status, reason, message = said
     shown = {True: "True", False: "False", None: "Unknown"}[status]
@@ -113,58 +165,82 @@ def _condition(name: str, said: Said, earlier: Object | None, generation: int, n
     }
 
 
-def _conditions(
-    quorum: QuorumResource, seen: Snapshot, plan: OperatorPlan, failure: str
-) -> dict[str, Said]:
+def _conditions(quorum: QuorumResource, seen: Snapshot, plan: OperatorPlan) -> dict[str, Said]:
     observed = seen.observed
     worst = worst_refusal(plan)
-    said = worst.text if worst else plan.text
-    reason = worst.reason.value if worst else "AsWanted"
+    reason, refused = (worst.reason.value if worst else "AsWanted"), _refused(plan)
+    action, doing = reason, refused
     if plan.action is not None:
-        reason, said = type(plan.action).__name__, plan.text
+        action, doing = type(plan.action).__name__, plan.text
     wanted = {quorum.ids.of(ordinal) for ordinal in range(quorum.desired.replicas)}
     alive_ids = {voter.id for voter in alive(observed)}
     is_ready = plan.is_done and alive_ids == wanted
     missing = sorted(wanted - alive_ids)
-    paused = quorum.desired.paused
     stopped = plan.action is None and not plan.refusals
-    degraded = observed.is_bootstrapped and bool(missing)
-    is_changing = not stopped and not paused
+    is_changing = not stopped and not quorum.desired.paused
     return {
-        "Ready": (is_ready, "AsWanted" if is_ready else reason, said),
+        "Ready": (is_ready, reason if worst else action, refused or doing),
+        "SpecApplied": _spec_applied(observed, plan),
         "Quorate": _quorate(seen),
         "Bootstrapped": (
             observed.is_bootstrapped,
             "Bootstrapped" if observed.is_bootstrapped else "NotYet",
             "",
         ),
-        "Progressing": (is_changing, reason, failure or said),
-        "Degraded": (
-            degraded,
-            (worst.reason.value if worst else "NodesMissing") if degraded else "AsWanted",
-            f"nodes that are not live voters: {', '.join(map(str, missing))}" if degraded else "",
-        ),
-        "DataLossRisk": _data_loss_risk(seen),
+        "Progressing": (is_changing, action, doing),
+        "Degraded": _degraded(observed.is_bootstrapped, missing, plan),
+        "DataLossRisk": _data_loss_risk(quorum, seen),
         "Conflict": (
             bool(observed.conflicts),
             "NamesTaken" if observed.conflicts else "AsWanted",
             "; ".join(observed.conflicts),
         ),
-        "Paused": (paused, "Paused" if paused else "NotPaused", ""),
+        "Paused": _paused(quorum),
     }
+
+
+def _paused(quorum: QuorumResource) -> Said:
+    paused = bool(quorum.spec.get("paused", False))
+    return paused, "Paused" if paused else "NotPaused", ""
+
+
+def _spec_applied(observed: Observed, plan: OperatorPlan) -> Said:
+    held = [refusal for refusal in plan.refusals if refusal.reason in OF_OBJECTS]
+    if held:
+        return False, min(held, key=_rank).reason.value, "; ".join(each.text for each in held)
+    if observed.stale or observed.size is None:
+        stopped = next((each.reason.value for each in plan.refusals), "Pending")
+        return False, "Applying" if plan.action else stopped, ", ".join(observed.stale)
+    return True, "AsWanted", ""
+
+
+def _degraded(is_bootstrapped: bool, missing: list[int], plan: OperatorPlan) -> Said:
+    if not is_bootstrapped or not missing:
+        return False, "AsWanted", ""
+    refused = [each for each in plan.refusals if each.reason not in OF_OBJECTS]
+    reason = min(refused, key=_rank).reason.value if refused else "NodesMissing"
+    text = f"nodes that are not live voters: {', '.join(map(str, missing))}"
+    return True, reason, "; ".join([text, *(each.text for each in sorted(refused, key=_rank))])
 
 
 def worst_refusal(plan: OperatorPlan) -> PlanRefusal | None:
     """The most severe refusal; None without refusals."""
+    return min(plan.refusals, key=_rank, default=None)
 
-    def rank(refusal: PlanRefusal) -> int:
-        return URGENT.index(refusal.reason) if refusal.reason in URGENT else len(URGENT)
 
-    return min(plan.refusals, key=rank, default=None)
+def _rank(refusal: PlanRefusal) -> int:
+    return URGENT.index(refusal.reason) if refusal.reason in URGENT else len(URGENT)
+
+
+def _refused(plan: OperatorPlan) -> str:
+    """The texts of all refusals, the most severe first."""
+    return "; ".join(each.text for each in sorted(plan.refusals, key=_rank))
 
 
 def _quorate(seen: Snapshot) -> Said:
     observed = seen.observed
+    if not seen.is_asked:
+        return None, "NoCertificate", "the operator has no certificate to connect to the nodes with"
     if observed.view is None:
         return False, "NoLeader", "none of the nodes that answer is the leader"
     living = alive(observed)
@@ -174,7 +250,7 @@ def _quorate(seen: Snapshot) -> Said:
     return is_quorate, "LeaderKnown" if is_quorate else "MajorityNotAlive", text
 
 
-def _data_loss_risk(seen: Snapshot) -> Said:
+def _data_loss_risk(quorum: QuorumResource, seen: Snapshot) -> Said:
     observed = seen.observed
     if is_majority_gone(observed):
         gone = ", ".join(map(str, sorted(disks_gone(observed))))
@@ -183,6 +259,8 @@ def _data_loss_risk(seen: Snapshot) -> Said:
         return None, "NoLeader", ""
     voters = observed.view.voters
     spare = len(alive(observed)) - majority(len(voters))
+    if len(voters) == 2 == quorum.desired.replicas:
+        return True, TWO_VOTERS, "both voters are needed to commit: use 1 voter, or 3 or more"
     if len(voters) > 2 and spare < 1:
         return True, "NoVoterToSpare", f"{len(alive(observed))} of {len(voters)} voters are alive"
     return False, "AsWanted", ""

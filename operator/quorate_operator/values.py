@@ -21,7 +21,8 @@ class Desired:
     """The desired state.
 
     replicas: the number of voters; their ordinals are 0 to replicas - 1. cluster_id: the cluster
-    that they must belong to, "" for any. invalid: why the spec is invalid, "" if it is valid.
+    that they must belong to, "" for any. invalid: why the spec as a whole is invalid, "" if it is
+    valid. invalid_template: why no pods may be made from it, "" if they may.
     """
 
     replicas: int
@@ -30,6 +31,7 @@ class Desired:
     deleted: bool = False
     replace_disks: bool = True
     invalid: str = ""
+    invalid_template: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,7 @@ class ObservedNode:
 
     id: its node id. answers: it returned a NodeStatus; directory_id and cluster_id are None and ""
     if it is not formatted. ready: as the kubelet sees it. problem: why it does not run, for people.
+    is_failing: the problem does not end by waiting, such as an image that cannot be pulled.
     wrong_ensemble: its last line if it exited because ZooKeeper holds another cluster, else "".
     """
 
@@ -51,6 +54,7 @@ class ObservedNode:
     outdated: bool = False
     terminating: bool = False
     problem: str = ""
+    is_failing: bool = False
     wrong_ensemble: str = ""
 
     @property
@@ -90,21 +94,36 @@ class BootstrapRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class ActionFailure:
+    """The last attempt to change something failed, and it is too early for the next one.
+
+    target: one of the `targets` of the action. text: the error.
+    """
+
+    target: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Observed:
     """The observed state.
 
     ids: maps ordinals to node ids. size: the replicas of the StatefulSet, None if it does not
-    exist. stale: objects that differ from the desired ones. view: None without a leader;
+    exist. is_template_pending: its controller has not observed its last change yet. stale: objects
+    that differ from the desired ones. view: None without a leader;
     known_voters is then the last known voter set. known_cluster_id: the cluster id in the
     resource's status. inherited: ordinals whose volumes are older than the Quorum. volumes:
     ordinals that have a volume. conflicts: messages about foreign objects with names of the
     Quorum's objects. foreign_volumes: ordinals whose volume claim is such an object. forbidden:
-    messages about images and Secrets in the spec that the Quorum may not use.
-    brokers_without_rights: principals of brokers that lack the cluster action.
+    messages about images and Secrets in the spec that the Quorum may not use. unusable_authority:
+    why the Quorum's authority cannot sign certificates, "" if it can. brokers_without_rights:
+    principals of brokers that lack the cluster action. failures: what failed lately and is not due
+    for another attempt.
     """
 
     ids: NodeIds = SAME_IDS
     size: int | None = None
+    is_template_pending: bool = False
     stale: tuple[str, ...] = ()
     nodes: tuple[ObservedNode, ...] = ()
     view: LeaderView | None = None
@@ -117,7 +136,9 @@ class Observed:
     conflicts: tuple[str, ...] = ()
     foreign_volumes: frozenset[int] = frozenset()
     forbidden: tuple[str, ...] = ()
+    unusable_authority: str = ""
     brokers_without_rights: tuple[str, ...] = ()
+    failures: tuple[ActionFailure, ...] = ()
 
     @property
     def voters(self) -> frozenset[ReplicaKey]:
@@ -138,6 +159,10 @@ class Observed:
     def ordinal_of(self, voter: ReplicaKey) -> int | None:
         """The ordinal of a voter's pod; None if no pod can have the voter's id."""
         return self.ids.ordinal(voter.id)
+
+    def failure(self, target: str) -> str:
+        """Why the last change of a target failed, "" if nothing forbids an attempt."""
+        return next((each.text for each in self.failures if each.target == target), "")
 
 
 # --- actions --------------------------------------------------------------------------------------
@@ -228,6 +253,19 @@ Action = (
 )
 
 
+def targets(action: Action) -> tuple[str, ...]:
+    """What an action changes. Attempts that fail are counted, and delayed, for each of these."""
+    match action:
+        case ApplyObjects(names):
+            return names
+        case FormatNode(ordinal) | RestartPod(ordinal):
+            return (f"{type(action).__name__} {ordinal}",)
+        case AddVoter(voter) | RemoveVoter(voter) | TransferLeadership(voter):
+            return (f"{type(action).__name__} {voter}",)
+        case _:
+            return (type(action).__name__,)
+
+
 class Reason(StrEnum):
     """Why the plan holds something back; also the reasons of conditions and Events."""
 
@@ -236,6 +274,10 @@ class Reason(StrEnum):
     INVALID_SPEC = "InvalidSpec"
     DONE = "AsWanted"
     NOT_ALLOWED = "NotAllowed"
+    APPLY_REJECTED = "ApplyRejected"
+    ACTION_FAILED = "ActionFailed"
+    AUTHORITY_UNUSABLE = "AuthorityUnusable"
+    POD_FAILING = "PodFailing"
     CONFLICT = "Conflict"
     MAJORITY_DISKS_LOST = "MajorityDisksLost"
     CLUSTER_ID_MISMATCH = "ClusterIdMismatch"

@@ -20,6 +20,11 @@ def refusing(images: Images) -> Iterator[Lab]:
     """A Quorum that nobody tends."""
     with namespace(images) as made:
         made.install("operator.replicas=0")
+        # As with a StatefulSet that the operator has created.
+        size = made.quorum["spec"]["storage"]["size"]
+        status = json.dumps({"status": {"storage": {"size": size}}})
+        arguments = ("--subresource=status", "--type=merge", "-p", status)
+        made.kubectl("patch", "quorum", made.name, *arguments)
         yield made
 
 
@@ -30,6 +35,8 @@ def refusing(images: Images) -> Iterator[Lab]:
         ({"replicas": 10}, "replicas"),
         ({"storage": {"size": "9Gi"}}, "size cannot be changed"),
         ({"storage": None}, "cannot be"),
+        ({"storage": {"size": "9GB"}}, "size"),
+        ({"storage": {"storageClassName": "another"}}, "storageClassName cannot be changed"),
         ({"tls": {"enabled": False}}, "enabled cannot be changed"),
         ({"tls": {"certManager": {"enabled": True}}}, "enabled cannot be changed"),
         ({"config": {"node.id": "7"}}, "the operator sets"),
@@ -62,6 +69,14 @@ def test_what_would_break_it_is_refused(refusing: Lab, patch: dict[str, Any], sa
     )
     assert done.returncode != 0, done.stdout
     assert said in done.stderr
+
+
+def test_storage_can_be_corrected_before_the_stateful_set_exists(images: Images) -> None:
+    with namespace(images) as made:
+        made.install("operator.replicas=0")
+        patch = json.dumps({"spec": {"storage": {"size": "9Gi", "storageClassName": "another"}}})
+        made.kubectl("patch", "quorum", made.name, "--type=merge", "-p", patch)
+        assert made.quorum["spec"]["storage"]["size"] == "9Gi"
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,8 @@
 """A small Kubernetes API server: objects by path, versions, conflicts, watches; no controllers.
 
 It keeps the rules that the operator relies on: creating twice is a conflict, replacing needs the
-newest resourceVersion, deleting may name a UID, apply creates what is missing, Secrets are encoded.
+newest resourceVersion, deleting may name a UID and a resourceVersion, apply creates what is
+missing, Secrets are encoded, a watch replays what happened after its version, or fails with 410.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import json
 import queue
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -52,7 +53,9 @@ def merged(old: Object, new: Object) -> Object:
 class Store:
     """What the server holds.
 
-    fail: how many calls fail with 503 before it works again. text: the body of each response, in
+    fail: how many calls fail with 503 before it works again. reject: raises RefusedError for a
+    method, a path and a body that are not to be admitted. compacted: watches from this version or
+    an earlier one are too old. text: the body of each response, in
     place of the object, as from a broken proxy; "": the object.
     """
 
@@ -60,6 +63,9 @@ class Store:
         self.objects: dict[str, Object] = {}
         self.version = 0
         self.fail = 0
+        self.reject: Callable[[str, str, Object], None] = lambda *_: None
+        self.compacted = 0
+        self.history: list[tuple[int, Object]] = []
         self.text = ""
         self.log: list[tuple[str, str]] = []
         self.watchers: list[queue.Queue[Object]] = []
@@ -79,10 +85,39 @@ class Store:
         parts = path.split("/")
         if "namespaces" in parts:
             metadata.setdefault("namespace", parts[parts.index("namespaces") + 1])
+        kind = "MODIFIED" if path in self.objects else "ADDED"
         self.objects[path] = found
-        for watcher in self.watchers:
-            watcher.put({"type": "MODIFIED", "object": found, "path": path})
+        self._tell(kind, path, found)
         return found
+
+    def _tell(self, kind: str, path: str, found: Object) -> None:
+        event = {"type": kind, "object": json.loads(json.dumps(found)), "path": path}
+        self.history.append((self.version, event))
+        for watcher in self.watchers:
+            watcher.put(dict(event))
+
+    def subscribe(self, version: str) -> queue.Queue[Object]:
+        """The events after a version, "" for all objects first."""
+        events: queue.Queue[Object] = queue.Queue()
+        with self._guard:
+            for at, event in self.history if version else ():
+                if at > int(version):
+                    events.put(dict(event))
+            for path, found in () if version else self.objects.items():
+                events.put({"type": "ADDED", "object": found, "path": path})
+            self.watchers.append(events)
+        return events
+
+    def remove(self, path: str) -> None:
+        """Delete an object, whoever wants it."""
+        with self._guard:
+            self.version += 1
+            found = self.objects.pop(path)
+            last = {
+                **found,
+                "metadata": {**found["metadata"], "resourceVersion": str(self.version)},
+            }
+            self._tell("DELETED", path, last)
 
     def handle(self, method: str, path: str, body: Object) -> Object:
         with self._guard:
@@ -90,11 +125,15 @@ class Store:
             if self.fail:
                 self.fail -= 1
                 raise RefusedError(503, "not now")
+            self.reject(method, path, body)
             head, _, last = path.rpartition("/")
             if last in SUBRESOURCES:
                 path = head
             if method == "GET" and last in PLURALS:
-                return {"items": self.items(path)}
+                return {
+                    "items": self.items(path),
+                    "metadata": {"resourceVersion": str(self.version)},
+                }
             if method == "POST":
                 name = (
                     body["metadata"].get("name")
@@ -123,10 +162,11 @@ class Store:
         if method == "PUT":
             return self._touch(path, body)
         if method == "DELETE":
-            uid = (body.get("preconditions") or {}).get("uid")
-            if uid and uid != found["metadata"]["uid"]:
-                raise RefusedError(409, "the UID is another")
-            del self.objects[path]
+            asked = body.get("preconditions") or {}
+            for name, shown in (("uid", "UID"), ("resourceVersion", "resourceVersion")):
+                if asked.get(name) not in (None, found["metadata"][name]):
+                    raise RefusedError(409, f"Precondition failed: the {shown} is another")
+            self.remove(path)
         return found
 
     def items(self, path: str) -> list[Object]:
@@ -152,8 +192,9 @@ def _handler(store: Store) -> type[BaseHTTPRequestHandler]:
             url = urlsplit(self.path)
             length = int(self.headers.get("Content-Length") or 0)
             body = json.loads(self.rfile.read(length) or b"{}")
-            if "watch" in parse_qs(url.query):
-                self._watch(url.path)
+            query = parse_qs(url.query)
+            if "watch" in query:
+                self._watch(url.path, query.get("resourceVersion", [""])[0])
                 return
             try:
                 status, found = 200, store.handle(self.command, url.path, body)
@@ -166,19 +207,26 @@ def _handler(store: Store) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
             self.wfile.write(data)
 
-        def _watch(self, path: str) -> None:
+        def _watch(self, path: str, version: str) -> None:
             self.send_response(200)
             self.send_header("Transfer-Encoding", "chunked")
             self.end_headers()
-            events: queue.Queue[Object] = queue.Queue()
-            store.watchers.append(events)
+            if version and int(version) < store.compacted:
+                gone = {"type": "ERROR", "object": {"code": 410, "message": "too old"}}
+                self._send(json.dumps(gone))
+                self.wfile.write(b"0\r\n\r\n")
+                return
+            events = store.subscribe(version)
             plural = path.rpartition("/")[2]
             while (event := events.get()).get("type") != "END":
                 if event.pop("path").rpartition("/")[0].endswith(f"/{plural}"):
-                    line = (store.text or json.dumps(event)).encode() + b"\n"
-                    self.wfile.write(f"{len(line):x}\r\n".encode() + line + b"\r\n")
-                    self.wfile.flush()
+                    self._send(store.text or json.dumps(event))
             self.wfile.write(b"0\r\n\r\n")
+
+        def _send(self, text: str) -> None:
+            line = text.encode() + b"\n"
+            self.wfile.write(f"{len(line):x}\r\n".encode() + line + b"\r\n")
+            self.wfile.flush()
 
         do_GET = do_POST = do_PATCH = do_PUT = do_DELETE = _answer  # noqa: N815
 

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import NamedTuple
 
 from quorate.raft.types import ReplicaKey
 from quorate_operator import plan as p
 from quorate_operator.naming import NodeIds
+from quorate_operator.values import ActionFailure, targets
 
 CLUSTER = "cluster"
 Planner = Callable[[p.Desired, p.Observed], p.Action | None]
@@ -147,6 +148,19 @@ def unguarded(desired: p.Desired, observed: p.Observed) -> p.Action | None:
         if surplus:
             return p.RemoveVoter(max(surplus))
     return guarded(desired, observed)
+
+
+def without(kind: type) -> Planner:
+    """The planner of the operator while no action of a kind succeeds: it takes the other steps."""
+
+    def planner(desired: p.Desired, observed: p.Observed) -> p.Action | None:
+        failures: tuple[ActionFailure, ...] = ()
+        while isinstance(found := guarded(desired, replace(observed, failures=failures)), kind):
+            assert found is not None
+            failures += tuple(ActionFailure(target, "no") for target in targets(found))
+        return found
+
+    return planner
 
 
 # --- what happens ---------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from quorate_operator.authority import secret_files
 from quorate_operator.certificates import Pair, is_due
 from quorate_operator.kube import Kube, KubeError
 from quorate_operator.lease import LeaderLease, LeaseTimes
-from quorate_operator.loop import Operator, _Worker
+from quorate_operator.loop import Operator
 from quorate_operator.observe import Observer
 from quorate_operator.resource import QuorumResource
 
@@ -105,7 +105,7 @@ def test_a_watch_yields_what_changes(api: tuple[Store, Kube]) -> None:
 
     def watch() -> None:
         with suppress(KubeError):
-            for found in kube.watch("ConfigMap", "lab"):
+            for _, found in kube.watch("ConfigMap", "lab"):
                 seen.append(found["metadata"]["name"])
                 first.set()
 
@@ -378,40 +378,3 @@ async def test_the_loop_makes_the_objects_and_says_what_it_waits_for(
     with pytest.raises(LeaseLostError):
         async with asyncio.timeout(10):
             await operator
-
-
-async def test_an_action_that_keeps_failing_is_reported_once(api: tuple[Store, Kube]) -> None:
-    """A retry creates no Events and leaves the status alone, whose change would wake the loop."""
-    store, kube = api
-    quorum = created(kube)
-    authority = naming.authority_secret("q")
-    empty = manifests.secret(quorum, authority, {}, "kubernetes.io/tls")
-    held = lease(kube, "one", Time())
-    held.step()
-    operator, worker = Operator(kube, held, "lab"), _Worker()
-
-    async def reconcile() -> list[str]:
-        """Reconcile once. Return what was written: reasons of Events, and "status"."""
-        events, before = len(kube.list("Event", "lab")), len(store.log)
-        await operator._reconcile(("lab", "q"), worker)
-        writes = [path.rpartition("/")[2] for method, path in store.log[before:] if method != "GET"]
-        reasons = [event["reason"] for event in kube.list("Event", "lab")[events:]]
-        return reasons + [name for name in writes if name == "status"]
-
-    for retries in (2, 0):
-        made = kube.create("Secret", "lab", empty, "test")
-        assert await reconcile() == ["ApplyObjects", "ActionFailed", "status", "status"]
-        for _ in range(retries):
-            assert await reconcile() == []
-        message = next(
-            condition["message"]
-            for condition in (kube.get("Quorum", "lab", "q") or {})["status"]["conditions"]
-            if condition["type"] == "Progressing"
-        )
-        assert "holds no certificate authority" in message
-        kube.delete("Secret", "lab", authority, made["metadata"]["uid"])
-        assert await reconcile() == []  # the retry succeeds
-        for name in ("q-node-tls", "q-client-tls", authority):
-            found = kube.get("Secret", "lab", name)
-            assert found is not None
-            kube.delete("Secret", "lab", name, found["metadata"]["uid"])

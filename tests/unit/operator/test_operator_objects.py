@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from cryptography.hazmat.primitives import serialization
 from quorate.controller.config import CONTROLLER
 from quorate.metadata.authorizer import CLUSTER, AclAuthorizer, Operation
 from quorate_operator import certificates as c
-from quorate_operator import crd, manifests, naming, observe, status
+from quorate_operator import crd, crd_rules, manifests, naming, observe, status
 from quorate_operator.ownership import handed_over
 from quorate_operator.resource import QuorumResource
 
@@ -132,9 +133,16 @@ def test_each_node_has_an_address_that_outlives_its_pods() -> None:
     assert naming.place("q", "lab", 3) == ("q-3.lab.svc", naming.PORT)
 
 
-def test_one_replica_has_no_disruption_budget() -> None:
-    assert "PodDisruptionBudget/q" in manifests.objects(resource(replicas=2))
+def test_no_eviction_stops_commits() -> None:
+    """Of two voters both are needed. A single one can only be moved by stopping it."""
     assert "PodDisruptionBudget/q" not in manifests.objects(resource(replicas=1))
+    allowed = {
+        replicas: manifests.objects(resource(replicas=replicas))["PodDisruptionBudget/q"]["spec"][
+            "maxUnavailable"
+        ]
+        for replicas in (2, 3, 4, 5, 9)
+    }
+    assert allowed == {2: 0, 3: 1, 4: 1, 5: 1, 9: 1}
 
 
 def test_pods_are_restricted() -> None:
@@ -359,8 +367,8 @@ def test_a_migration_without_ids_is_not_obeyed() -> None:
 )
 def test_a_setting_of_the_operators_is_refused_however_it_is_written(name: str, said: str) -> None:
     """As a variable it would take the place of the operator's own."""
-    assert said in resource(config={name: "x"}).desired.invalid
-    assert not resource(config={"metadata.log.segment.bytes": "9"}).desired.invalid
+    assert said in resource(config={name: "x"}).desired.invalid_template
+    assert not resource(config={"metadata.log.segment.bytes": "9"}).desired.invalid_template
 
 
 def test_every_setting_of_a_controller_can_be_written() -> None:
@@ -567,9 +575,21 @@ def test_the_chart_carries_this_definition() -> None:
 def test_storage_says_which_of_its_fields_cannot_change() -> None:
     schema = crd.definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     storage = schema["properties"]["spec"]["properties"]["storage"]
+    rules = [each["rule"] for each in schema["x-kubernetes-validations"]]
     for field in storage["properties"]:
-        is_fixed = any(f"oldSelf.{field}" in r["rule"] for r in storage["x-kubernetes-validations"])
+        is_fixed = any(f"oldSelf.spec.storage.{field}" in rule for rule in rules)
         assert is_fixed == (field in storage["description"]), field
+    # Nothing is fixed before the status shows that the StatefulSet exists.
+    assert all(rule.startswith("!has(oldSelf.status) || ") for rule in rules)
+
+
+@pytest.mark.parametrize(
+    ("size", "is_valid"),
+    [("10Gi", True), ("1.5Ti", True), ("10G", True), ("1e12", True), ("10737418240", True)]
+    + [(text, False) for text in ("10GB", "10 Gi", "Gi", "-1Gi", "10gi", "10Gi ", "1Zi", "")],
+)
+def test_a_size_that_is_no_quantity_is_rejected_at_once(size: str, is_valid: bool) -> None:
+    assert bool(re.search(crd_rules.QUANTITY, size)) == is_valid
 
 
 def test_every_status_condition_is_described() -> None:

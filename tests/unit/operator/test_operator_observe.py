@@ -15,7 +15,7 @@ from quorate.raft.messages import CurrentLeader, DescribeQuorumResponse, Replica
 from quorate.raft.types import ReplicaKey, Voter, VoterSet
 from quorate.records.metadata import ZkMigrationState
 from quorate.rpc.wire.values import QuorumDescription
-from quorate_operator import observe, progress, status
+from quorate_operator import observe, pod_state, progress, status
 from quorate_operator.plan import Observed, OperatorPlan
 from quorate_operator.progress import (
     PAGE_BYTES_MAX,
@@ -50,21 +50,21 @@ def started(seconds_ago: float) -> dict[str, Any]:
 
 def test_what_a_process_ended_with_is_told() -> None:
     waiting = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}}
-    assert observe.pod_problem(pod(waiting)) == "CrashLoopBackOff: back-off 10s"
-    assert observe.pod_problem(pod(waiting, WRONG)) == f"CrashLoopBackOff: {WRONG}"
+    assert pod_state.pod_problem(pod(waiting)) == "CrashLoopBackOff: back-off 10s"
+    assert pod_state.pod_problem(pod(waiting, WRONG)) == f"CrashLoopBackOff: {WRONG}"
     ended = {"terminated": {"exitCode": 1, "message": WRONG}}
-    assert observe.pod_problem(pod(ended)) == WRONG
-    assert observe.pod_problem(pod(started(1), WRONG)) == ""
+    assert pod_state.pod_problem(pod(ended)) == WRONG
+    assert pod_state.pod_problem(pod(started(1), WRONG)) == ""
 
 
 def test_a_wrong_ensemble_is_remembered_until_the_next_process_has_lived() -> None:
     waiting = {"waiting": {"reason": "CrashLoopBackOff"}}
     wrong = WRONG.removeprefix("quorate: error: ")
-    assert observe._wrong_ensemble(pod(waiting, WRONG)) == wrong
-    assert observe._wrong_ensemble(pod(started(5), WRONG)) == wrong
-    assert not observe._wrong_ensemble(pod(started(60), WRONG))
-    assert not observe._wrong_ensemble(pod(waiting, "quorate: error: the disk is full"))
-    assert not observe._wrong_ensemble(pod(started(5)))
+    assert pod_state.wrong_ensemble(pod(waiting, WRONG)) == wrong
+    assert pod_state.wrong_ensemble(pod(started(5), WRONG)) == wrong
+    assert not pod_state.wrong_ensemble(pod(started(60), WRONG))
+    assert not pod_state.wrong_ensemble(pod(waiting, "quorate: error: the disk is full"))
+    assert not pod_state.wrong_ensemble(pod(started(5)))
 
 
 # --- the leader's view ----------------------------------------------------------------------------

@@ -27,7 +27,7 @@ APPARMOR = UNCONFINED[0][0]
 @pytest.mark.parametrize(("name", "value"), UNCONFINED)
 def test_no_annotation_takes_the_confinement_from_a_pod(name: str, value: str) -> None:
     quorum = resource(podTemplate={"annotations": {name: value}})
-    assert "podTemplate.annotations contains" in quorum.desired.invalid
+    assert "podTemplate.annotations contains" in quorum.desired.invalid_template
     planned = p.plan(quorum.desired, p.Observed())
     assert [refusal.reason for refusal in planned.refusals] == [p.Reason.INVALID_SPEC]
 
@@ -36,7 +36,7 @@ def test_no_annotation_takes_the_confinement_from_a_pod(name: str, value: str) -
 def test_annotations_that_confine_a_pod_and_others_are_kept(value: str) -> None:
     annotations = {APPARMOR: value, "prometheus.io/scrape": "true"}
     quorum = resource(podTemplate={"annotations": annotations})
-    assert not quorum.desired.invalid
+    assert not quorum.desired.invalid_template
     template = manifests.objects(quorum)["StatefulSet/q"]["spec"]["template"]
     assert template["metadata"]["annotations"] == annotations
 

@@ -29,7 +29,6 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
         "ClientStream._ask": "its subclasses call it, in other modules",
         "_Standing._changed": "its base class calls it, in another module",
         "BOOTSTRAP_LEVELS": "the tests' model of a cluster begins with it",
-        "CONDITIONS": "a test holds the documentation of conditions to this list",
         "ConfigValue.is_read_only": MESSAGE,
         "DescribeClusterResponse.features_epoch": MESSAGE,
         "Driver.image_replaced": "an input of the pure driver that the process does not send yet",

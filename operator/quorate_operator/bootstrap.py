@@ -1,0 +1,184 @@
+"""The part of the plan that needs no leader: to start a quorum, or to wait for a leader.
+
+Steps 1 to 3 of `plan`, and which pods must exist.
+"""
+
+from __future__ import annotations
+
+from quorate.raft.types import ReplicaKey
+
+from quorate_operator.safety import ordinals, size_for
+from quorate_operator.values import (
+    Action,
+    CreateRecord,
+    Desired,
+    FormatNode,
+    MarkBootstrapped,
+    Observed,
+    ObservedNode,
+    OperatorPlan,
+    PlanRefusal,
+    Reason,
+    Resize,
+    RestartPod,
+)
+
+SEED = 0
+"""The ordinal of the node that starts a new quorum. Every size includes it."""
+
+
+def needed_size(desired: Desired, observed: Observed, voters: frozenset[ReplicaKey]) -> int:
+    """The size of a StatefulSet with the pods of the wanted nodes and of these voters."""
+    return max([desired.replicas, *(ordinal + 1 for ordinal in ordinals(observed, voters))])
+
+
+def create_pods(
+    desired: Desired, observed: Observed, voters: frozenset[ReplicaKey]
+) -> tuple[Action, str] | None:
+    """Create the missing pods of wanted nodes and of these voters.
+
+    Not if one of them would mount a volume that is not the Quorum's.
+    """
+    size, needed = observed.size or 0, needed_size(desired, observed, voters)
+    if size >= needed or not observed.foreign_volumes.isdisjoint(range(size, needed)):
+        return None
+    return Resize(needed, size), f"create the pods up to ordinal {needed - 1}"
+
+
+def waiting(reason: Reason, text: str) -> OperatorPlan:
+    return OperatorPlan(refusals=(PlanRefusal(reason, text),))
+
+
+def _cluster_ids(observed: Observed) -> set[str]:
+    return {node.cluster_id for node in observed.nodes if node.answers and node.is_formatted}
+
+
+def cluster_mismatch(desired: Desired, observed: Observed) -> PlanRefusal | None:
+    assert observed.record is not None
+    wanted = observed.record.cluster_id
+    if desired.cluster_id not in ("", wanted):
+        return _another_cluster(desired, wanted)
+    foreign = [
+        f"{node.id} ({node.cluster_id})"
+        for node in observed.nodes
+        if node.answers and node.is_formatted and node.cluster_id != wanted
+    ]
+    if not foreign:
+        return None
+    return PlanRefusal(
+        Reason.CLUSTER_ID_MISMATCH,
+        f"this is cluster {wanted}, but there are disks of other clusters: node "
+        f"{', '.join(foreign)}",
+    )
+
+
+def _another_cluster(desired: Desired, found: str) -> PlanRefusal:
+    return PlanRefusal(
+        Reason.CLUSTER_ID_MISMATCH,
+        f"spec.clusterId is {desired.cluster_id}, but this is cluster {found}: delete the Quorum, "
+        "and also its volumes if you do not need their data",
+    )
+
+
+def wrong_ensemble_of(observed: Observed) -> OperatorPlan:
+    """Wait: controllers exit when ZooKeeper holds another cluster, and would exit again."""
+    said = [f"node {n.id}: {n.wrong_ensemble}" for n in observed.nodes if n.wrong_ensemble]
+    return waiting(Reason.WRONG_ENSEMBLE, "; ".join(said))
+
+
+def bootstrap(desired: Desired, observed: Observed) -> OperatorPlan:
+    """Step 1. Without a record, the cluster of existing disks is adopted; no new one starts."""
+    size, needed = observed.size or 0, size_for(desired, observed)
+    if size < needed:
+        return OperatorPlan(Resize(needed, size), f"create the pods up to ordinal {needed - 1}")
+    if observed.record is None:
+        return _first_record(desired, observed)
+    mismatch = cluster_mismatch(desired, observed)
+    if mismatch is not None:
+        return OperatorPlan(refusals=(mismatch,))
+    if observed.view is not None:
+        return OperatorPlan(
+            MarkBootstrapped(observed.record.cluster_id),
+            "a leader was elected: create the bootstrap marker",
+        )
+    seed = observed.node(SEED)
+    formatted = [node.id for node in observed.nodes if node.is_formatted]
+    seed_id = observed.ids.of(SEED)
+    if seed is not None and seed.is_empty and not seed.terminating:
+        if formatted:
+            return waiting(
+                Reason.BOOTSTRAP_RECORD_LOST,
+                f"node {seed_id} is empty but {formatted} are not: not formatting it standalone",
+            )
+        action = FormatNode(SEED, seed.uid, observed.record.cluster_id, standalone=True)
+        return OperatorPlan(action, f"format node {seed_id} to start the quorum")
+    return restart_dead(observed) or waiting(
+        Reason.WAITING_FOR_LEADER,
+        f"waiting for node {seed_id} to start the quorum: {_problem(seed)}",
+    )
+
+
+def _first_record(desired: Desired, observed: Observed) -> OperatorPlan:
+    """Start a new cluster only if no disk can belong to an earlier one."""
+    silent = [
+        ordinal
+        for ordinal in sorted({SEED, *observed.inherited})
+        if (node := observed.node(ordinal)) is None or not node.answers
+    ]
+    if silent:
+        of = observed.ids.of
+        shown = "; ".join(f"node {of(o)}: {_problem(observed.node(o))}" for o in silent)
+        return restart_dead(observed) or waiting(Reason.WAITING_FOR_PODS, shown)
+    clusters = _cluster_ids(observed)
+    if len(clusters) > 1:
+        text = (
+            f"the disks belong to {len(clusters)} different clusters: {', '.join(sorted(clusters))}"
+        )
+        return waiting(Reason.CLUSTER_ID_MISMATCH, text)
+    if clusters:
+        cluster_id = clusters.pop()
+        if desired.cluster_id not in ("", cluster_id):
+            return OperatorPlan(refusals=(_another_cluster(desired, cluster_id),))
+        action = CreateRecord(cluster_id, adopted=True)
+        return OperatorPlan(action, f"adopt the disks of cluster {cluster_id}")
+    if observed.known_cluster_id:
+        return waiting(
+            Reason.BOOTSTRAP_RECORD_LOST,
+            f"the bootstrap record and all disks of cluster {observed.known_cluster_id} are gone: "
+            "delete the Quorum to start a new cluster",
+        )
+    return OperatorPlan(
+        CreateRecord(desired.cluster_id or None), "create the bootstrap record of a new cluster"
+    )
+
+
+def without_leader(desired: Desired, observed: Observed) -> OperatorPlan:
+    """Step 3: only actions that need no agreement of the quorum."""
+    found = create_pods(desired, observed, observed.known_voters)
+    if found is not None:
+        return OperatorPlan(*found)
+    problems = [f"node {node.id}: {_problem(node)}" for node in observed.nodes if not node.answers]
+    text = "; ".join(["no leader", *problems])
+    return restart_dead(observed) or waiting(Reason.WAITING_FOR_LEADER, text)
+
+
+def restart_dead(observed: Observed) -> OperatorPlan | None:
+    """Restart a dead outdated pod: it loses nothing, and gets the newer template."""
+    for node in observed.nodes:
+        if node.outdated and is_dead(node) and not node.terminating:
+            text = f"restart pod {node.ordinal}: outdated, dead"
+            return OperatorPlan(RestartPod(node.ordinal, node.uid), text)
+    return None
+
+
+def is_dead(node: ObservedNode) -> bool:
+    """Whether both the kubelet, which probes locally, and the operator find the node dead."""
+    return not node.ready and not node.answers
+
+
+def _problem(node: ObservedNode | None) -> str:
+    if node is None:
+        return "it has no pod yet"
+    if node.answers:
+        return "it does not lead yet"
+    return node.problem or "it does not answer yet"

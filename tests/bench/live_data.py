@@ -274,7 +274,7 @@ async def measure(form: str, minutes: float, load: Mapping[str, Any], out: Path)
 FIGURES = {
     "disk usage": ("MiB", lambda point: max(point["disk_mib"])),
     "start-up time": ("s", lambda point: point["start_s"]),
-    "processor time of a start": ("s", lambda point: point["start_cpu_s"]),
+    "start-up processor time": ("s", lambda point: point["start_cpu_s"]),
     "memory": ("MiB", lambda point: max(point["resident_mib"])),
 }
 

@@ -117,7 +117,7 @@ def test_without_a_majority_the_survivor_says_why(trio: Quorum) -> None:
     follower, survivor = (node for node in trio.nodes.values() if node is not leader)
     for node in (leader, follower):
         node.kill()
-    survivor.wait_said("cannot elect a leader in epoch ")
+    survivor.wait_said("cannot elect a leader for epoch ")
     line = lines(survivor, "cannot elect a leader")[-1]
     first, second = sorted((leader, follower), key=lambda node: node.id)
     missing = f"no response from voters {first.id} at {first.address}, {second.id} at "

@@ -98,7 +98,7 @@ class ElectionLog:
         self._warned, self._warned_s = why, now_s
         ballot = election.ballot
         LOGGER.warning(
-            "cannot elect a leader in epoch %d: %s; %d of the %d votes needed",
+            "cannot elect a leader for epoch %d: %s; %d of the %d votes needed",
             election.epoch,
             why,
             len(ballot.granted),

@@ -126,7 +126,7 @@ async def test_why_no_leader_can_be_elected(tmp_path: Path, said: Said) -> None:
         )
         (line,) = said("cannot elect")
         assert re.fullmatch(
-            rf"cannot elect a leader in epoch \d+: {why}; 1 of the 2 votes needed", line
+            rf"cannot elect a leader for epoch \d+: {why}; 1 of the 2 votes needed", line
         ), line
         assert said(f"({why})", logging.INFO), "the first failure is part of its role change"
         known = len(survivor.roles)

@@ -197,6 +197,7 @@ def test_a_change_is_dropped_when_its_client_disconnects(quorum: Quorum) -> None
     assert "timed out while waiting for the voter to answer on its endpoint" in free
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("quorum", [SLOW_MS], indirect=True)
 def test_a_forced_removal_names_the_voters_that_must_come_back(quorum: Quorum) -> None:
@@ -223,6 +224,7 @@ def test_a_forced_removal_names_the_voters_that_must_come_back(quorum: Quorum) -
     assert until(quorum, observers=0)["leaderId"] in (1, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("quorum", [SLOW_MS], indirect=True)
 def test_a_forced_removal_commits_when_the_voters_are_back(quorum: Quorum) -> None:

@@ -21,7 +21,7 @@ def scalings(faults: int, first: int = 0) -> list[World]:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("first", [0, 3000])
+@pytest.mark.parametrize("first", [0, pytest.param(3000, marks=pytest.mark.slow)])
 def test_no_quorum_is_lost_by_the_operator(first: int) -> None:
     """Scaling from each size to each, with up to two crashes or lost disks at any moment, whatever
     the ids of the nodes are.
@@ -36,6 +36,7 @@ def test_no_quorum_is_lost_by_the_operator(first: int) -> None:
     assert found.states > 10_000
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_scaling_again_meanwhile_loses_nothing() -> None:
     """Somebody changes the wanted size in the middle, and one thing goes wrong."""
@@ -53,6 +54,7 @@ def test_scaling_again_meanwhile_loses_nothing() -> None:
     assert not found.stuck, found.stuck[:3]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_rollout_loses_nothing() -> None:
     """All pods outdated, with up to two faults."""

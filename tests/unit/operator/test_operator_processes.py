@@ -22,6 +22,8 @@ from quorate_operator.resource import QuorumResource
 from tests.unit.operator.fake_api import Store, api_server
 from tests.unit.operator.fake_pods import FakePods
 
+pytestmark = pytest.mark.slow
+
 WAIT_S = 60.0
 FIRST = 3000
 CLUSTER = "-osK_z-yS4WP9LBCencUOA"

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 from quorate.history import HistoryChecker
 from quorate.metadata.metadata_version import APPLICATION_VERSION, LATEST_LEVEL, METADATA_VERSION
 from quorate.raft.errors import ErrorCode
@@ -356,6 +357,7 @@ async def disturb(voters: dict[int, Voter], network: replicas.Network) -> None:
             network.cut.clear()
 
 
+@pytest.mark.slow
 async def test_every_conditional_change_replaces_what_it_expected(tmp_path: Path) -> None:
     """Over leader changes, resignations and partitions, in one history."""
     history = History()

@@ -303,7 +303,8 @@ def delete_topics(
     records: list[MetadataRecord] = []
     answers = []
     times = Counter(request.topics)
-    ids = Counter(_id_of(context, ref) for ref in times)
+    # A name that is given twice counts for nothing: its id, given once, is still deleted.
+    ids = Counter(_id_of(context, ref) for ref in times if not ref.name or times[ref] == 1)
     for ref in times:
         try:
             if times[ref] > 1:

@@ -21,6 +21,7 @@ from quorate_operator.values import (
     Reason,
     Resize,
     RestartPod,
+    targets,
 )
 
 SEED = 0
@@ -163,11 +164,18 @@ def without_leader(desired: Desired, observed: Observed) -> OperatorPlan:
 
 
 def restart_dead(observed: Observed) -> OperatorPlan | None:
-    """Restart a dead outdated pod: it loses nothing, and gets the newer template."""
-    for node in observed.nodes:
-        if node.outdated and is_dead(node) and not node.terminating:
-            text = f"restart pod {node.ordinal}: outdated, dead"
-            return OperatorPlan(RestartPod(node.ordinal, node.uid), text)
+    """Restart a dead outdated pod: it loses nothing, and gets the newer template.
+
+    The first for which an attempt is due, so that one that cannot be deleted holds up no other.
+    """
+    found = [
+        RestartPod(node.ordinal, node.uid)
+        for node in observed.nodes
+        if node.outdated and is_dead(node) and not node.terminating
+    ]
+    due = [action for action in found if not any(map(observed.failure, targets(action)))]
+    for action in (due or found)[:1]:
+        return OperatorPlan(action, f"restart pod {action.ordinal}: outdated, dead")
     return None
 
 

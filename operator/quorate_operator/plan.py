@@ -278,7 +278,7 @@ class _Steps:
         # pods and non-voters restart without further checks.
         free = [node for node in nodes if is_dead(node) or node.key not in self.view.voters]
         if free:
-            return self.restart(free[0])
+            return next(filter(None, map(self.restart, free)), None)
         unwell = sorted(self.view.voters - self.alive)
         if unwell:
             shown = ", ".join(map(self.described, unwell))

@@ -27,7 +27,7 @@ from quorate_operator.values import ActionFailure
 from tests.unit.operator.fake_api import Object, RefusedError, Store, created
 from tests.unit.operator.fake_nodes import CLUSTER, FakeNodes, serving
 from tests.unit.operator.test_operator_plan import CLUSTER as PLANNED
-from tests.unit.operator.test_operator_plan import HEALTHY, node, quorum
+from tests.unit.operator.test_operator_plan import HEALTHY, node, quorum, silent
 
 KEY = ("lab", "q")
 REJECTED = (
@@ -272,6 +272,16 @@ def test_what_fails_for_one_node_is_done_for_the_others() -> None:
     second = p.plan(p.Desired(3), replace(outdated, failures=(failure,))).action
     assert isinstance(second, p.TransferLeadership)
     assert second.target != first.target
+    joining = quorum(node(0), node(1), node(2), *(node(n, outdated=True) for n in (3, 4)))
+    assert p.plan(p.Desired(5), joining).action == p.AddVoter(joining.nodes[3].key)
+    joining = replace(joining, view=replace(joining.view, caught_up=frozenset()))
+    assert p.plan(p.Desired(5), joining).action == p.RestartPod(3, "uid-3")
+    failure = ActionFailure("RestartPod 3", "a webhook denied the request")
+    planned = p.plan(p.Desired(5), replace(joining, failures=(failure,)))
+    assert planned.action == p.RestartPod(4, "uid-4")
+    stuck = quorum(*(silent(n, outdated=True) for n in range(3)))
+    stuck = replace(stuck, view=None, failures=(ActionFailure("RestartPod 0", "a webhook"),))
+    assert p.plan(p.Desired(3), stuck).action == p.RestartPod(1, "uid-1")
 
 
 async def test_a_pod_that_was_replaced_in_the_meantime_is_neither_formatted_nor_deleted(

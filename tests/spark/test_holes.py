@@ -145,7 +145,7 @@ def no_inner_record(log: Log) -> Fault:
     assert kept is not None
     batches[2] = kept
     log.write()
-    text = f"the batch of offsets {ACTIVE + 8} to {ACTIVE + 11} has only 3 records"
+    text = f"the batch of offsets {ACTIVE + 8} to {ACTIVE + 11} has 3 records"
     return ACTIVE, log.place(ACTIVE, 2), text
 
 

@@ -94,7 +94,7 @@ class Coverage:
         if wrong.any():
             at = int(np.argmax(wrong))
             text = (
-                f"the batch of offsets {bases[at]} to {chunk.last_offsets[at]} has only "
+                f"the batch of offsets {bases[at]} to {chunk.last_offsets[at]} has "
                 f"{chunk.headers['count'][at]} records"
             )
             raise self._error(chunk.file_position + int(chunk.starts[at]), text)

@@ -48,7 +48,7 @@ class BrokerSessions:
         self._silent.add(broker_id)
 
     def is_silent(self, broker_id: int) -> bool:
-        """Whether the last session of the broker expired."""
+        """Whether the broker's session expired, and it has not been heard from since."""
         return broker_id in self._silent
 
     def end(self, broker_id: int) -> None:

@@ -372,6 +372,7 @@ class Client:
         follow: bool = False,
         linearizable: bool | None = None,
         max_records: int | None = None,
+        metadata: bool = True,
         timeout_ms: int | None = None,
     ) -> Iterator[Record]:
         """See `quorate.Client.read`. With `follow`, close the iterator to end the read."""
@@ -380,6 +381,7 @@ class Client:
             follow=follow,
             linearizable=linearizable,
             max_records=max_records,
+            metadata=metadata,
             timeout_ms=timeout_ms,
         )
         # A read that follows the log must not wait for further records.

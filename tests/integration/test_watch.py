@@ -181,6 +181,11 @@ def test_a_program_without_asyncio_follows_the_log(lone_node: Node) -> None:
         records.close()  # type: ignore[attr-defined]
         client.append_value(b"three")
         assert len(list(client.read(begin, follow=True, max_records=3))) == 3
+        assert len(list(client.read(max_records=3))) == 3
+        for follow in (False, True):
+            found = list(client.read(follow=follow, metadata=False, max_records=3))
+            assert len(found) == 3
+            assert all(record.key is not None for record in found)
 
 
 def resident_mib(pid: int) -> float:

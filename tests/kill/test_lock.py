@@ -133,7 +133,7 @@ class Contender:
 async def acquisitions(client: QuorumClient) -> dict[int, str]:
     """Tokens and owners, from the log: the records of the lock that do not renew it."""
     found: dict[int, str] = {}
-    async for record in client.read(0):
+    async for record in client.read(0, metadata=False):
         if record.key == KEY and record.value is not None:
             holder = json.loads(record.value)
             if holder["token"] is None:

@@ -121,8 +121,8 @@ class Workload:
             token = self.history.begin_read()
             committed: list[tuple[int, str]] = []
             unknown: list[Violation] = []
-            async for record in self.client.read(0, linearizable=True):
-                if record.key is None or record.value is None:
+            async for record in self.client.read(0, metadata=False):
+                if record.value is None:
                     continue
                 value = bytes(record.value).decode()
                 if record.offset is None:

@@ -192,6 +192,21 @@ async def test_a_state_of_the_metadata_comes_before_all_metadata(key: bytes | No
             assert await values_of(client) == [(5, b"5"), (None, b"image"), (7, b"7")]
 
 
+async def test_a_read_without_metadata_goes_on_after_all_metadata() -> None:
+    node = Breaking([2, 1, 1])
+    node.chunks = [
+        log_piece(node.leader, 5, METADATA, b"5"),
+        log_piece(node.leader, 6, KEYED, b"6"),
+        image(node.leader),
+        piece(node.leader, 4, 7, b"7"),
+        end(node.leader),
+    ]
+    async with serving(node) as server, QuorumClient([address_of(server)]) as client:
+        assert await values_of(client, metadata=False) == [(6, b"6"), (7, b"7")]
+        assert not node.breaks
+        assert await values_of(client, metadata=False, max_records=1) == [(6, b"6")]
+
+
 class Moving(Node):
     """A node whose log's start passes its read streams, once after each list of chunks."""
 

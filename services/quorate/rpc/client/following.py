@@ -103,14 +103,18 @@ class LogFollower:
         self._route = route
         self._channels = channels
 
-    async def follow(self, request: ReadRequest) -> AsyncGenerator[Record]:
-        """The records in order, each once, as they commit, until `max_records` or cancellation."""
+    async def follow(self, request: ReadRequest, *, metadata: bool) -> AsyncGenerator[Record]:
+        """The records in order, each once, as they commit, until `max_records` or cancellation.
+
+        metadata: return the records without a key, too. Nodes count them among `max_records`.
+        """
         position, left = request.from_offset, request.max_records
         backoff = _Backoff()
         deadline_ms: float | None = now_ms() + request.timeout_ms
         while left is None or left > 0:
+            limit = left if metadata else None
             opened = await self._open(
-                replace(request, from_offset=position, max_records=left), deadline_ms, backoff
+                replace(request, from_offset=position, max_records=limit), deadline_ms, backoff
             )
             deadline_ms = None
             opened_ms = now_ms()
@@ -122,9 +126,10 @@ class LogFollower:
                             if record.offset is None:
                                 raise ReadBrokenError("a record of the log has no offset")
                             backoff.reset()
-                            yield record
-                            if left is not None:
-                                left -= 1
+                            if metadata or record.key is not None:
+                                yield record
+                                if left is not None:
+                                    left -= 1
                         position = max(position, after)
                         if left == 0:
                             return

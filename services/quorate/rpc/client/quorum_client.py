@@ -404,6 +404,7 @@ class QuorumClient(LeaderClient):
         follow: bool = False,
         linearizable: bool | None = None,
         max_records: int | None = None,
+        metadata: bool = True,
         timeout_ms: int | None = None,
     ) -> AsyncGenerator[Record]:
         """The committed data records from an offset on, to the end known when the read began.
@@ -411,6 +412,9 @@ class QuorumClient(LeaderClient):
         linearizable: include everything committed before the call; otherwise any node answers from
         its own view. None: only without `follow`. timeout_ms: for the first records, and between
         chunks. Raises AdminError, NoLeaderError, UnreachableError, ReadBrokenError.
+
+        metadata: False leaves out the records without a key, which are the quorum's own. Such a
+        read never ends with ReadBrokenError because its log was compacted meanwhile.
 
         follow: continue with the records that commit later, until the caller cancels; each is
         returned once and in order, also across failures of nodes, whatever node serves the read
@@ -436,7 +440,9 @@ class QuorumClient(LeaderClient):
             timeout_ms=timeout_or(timeout_ms, self.request_timeout_ms),
             follow=follow,
         )
-        return self._follower.follow(request) if follow else self._reader.read(request)
+        if follow:
+            return self._follower.follow(request, metadata=metadata)
+        return self._reader.read(request, metadata=metadata)
 
     # --- calls ------------------------------------------------------------------------------------
 

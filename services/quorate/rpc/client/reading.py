@@ -6,7 +6,7 @@ Rules:
    meanwhile: application records keep their offsets in a snapshot.
 3. Metadata records of a snapshot have no offsets, nor do records of a checkpoint that was written
    without them. `ReadBrokenError` if a stream breaks among them, or if they would be returned
-   again.
+   again. A read without metadata ignores the former.
 4. Checksums are verified. Control batches are skipped, and so are records before the requested
    offset: a batch may begin earlier, and older nodes send a whole snapshot.
 """
@@ -68,22 +68,26 @@ class LogReader:
         self._search = search
         self._channels = channels
 
-    async def read(self, request: ReadRequest) -> AsyncGenerator[Record]:
-        """The records in order, those of a snapshot first if the log starts after `from_offset`."""
+    async def read(self, request: ReadRequest, *, metadata: bool) -> AsyncGenerator[Record]:
+        """The records in order, those of a snapshot first if the log starts after `from_offset`.
+
+        metadata: return the records without a key, too. Nodes count them among `max_records`.
+        """
         position = request.from_offset
         left = request.max_records
         seen = _Seen()
         while True:
             began = position
             snapshot: OffsetAndEpoch | None = None
-            opened = await self._open(replace(request, from_offset=position, max_records=left))
+            limit = left if metadata else None
+            opened = await self._open(replace(request, from_offset=position, max_records=limit))
             try:
                 async for chunk in self._chunks(opened, request.timeout_ms):
                     if snapshot is not None and chunk.snapshot is None:
                         position = max(position, snapshot.offset)
                     snapshot = chunk.snapshot
                     for record, after in records_of(chunk, position):
-                        if record is not None:
+                        if record is not None and (metadata or record.key is not None):
                             if left is not None:
                                 if left <= 0:
                                     return

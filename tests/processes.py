@@ -17,11 +17,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from quorate.cli import local_cluster
+
 HOST = "127.0.0.1"
 WAIT_S = 30.0
 STOP_S = 20.0
 POLL_S = 0.1
 TAIL_CHARACTERS = 8000
+
+free_ports = local_cluster.free_ports
 
 QUORATE = ("-m", "quorate.cli.main")
 """The arguments of Python that precede a command line of `quorate`."""
@@ -33,15 +37,6 @@ def environment() -> dict[str, str]:
     Nor are there pytest's variables: with them NiceGUI takes a process for one of its own tests.
     """
     return {k: v for k, v in os.environ.items() if not k.startswith(("QUORATE_", "PYTEST_"))}
-
-
-def free_ports(count: int, host: str = HOST) -> list[int]:
-    """Ports of an address of this machine that nothing listens on now."""
-    opened = [socket.create_server((host, 0)) for _ in range(count)]
-    ports = [int(each.getsockname()[1]) for each in opened]
-    for each in opened:
-        each.close()
-    return ports
 
 
 def listens(port: int, host: str = HOST) -> bool:

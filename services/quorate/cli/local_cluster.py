@@ -12,6 +12,7 @@ Each process runs in its own session, so that Ctrl-C at the terminal reaches onl
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import shutil
@@ -21,8 +22,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from random import SystemRandom
 
 from quorate.cli.output import CommandError
 from quorate.controller.config_reader import load_config
@@ -32,6 +35,8 @@ from quorate.log.meta_properties import MetaProperties
 
 HOST = "127.0.0.1"
 STOP_TIMEOUT_S = 10.0
+PORTS = range(20_000, 30_000)
+"""Of new nodes; below Linux's ephemeral ports."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +78,27 @@ class LocalNode:
         return MetaProperties.read(self.data).directory_id
 
 
-def free_ports(count: int) -> list[int]:
-    """Return loopback ports that are currently free."""
-    sockets = [socket.create_server((HOST, 0)) for _ in range(count)]
-    ports = [int(s.getsockname()[1]) for s in sockets]
-    for opened in sockets:
-        opened.close()
-    return ports
+def free_ports(count: int, host: str = HOST) -> list[int]:
+    """Return ports of a local address on which nothing listens. Raises OSError if there are none.
+
+    Outgoing connections do not take them while a node is down, as they may take the kernel's
+    ephemeral ports.
+    """
+    found: list[int] = []
+    with ExitStack() as opened:
+        for port in SystemRandom().sample(PORTS, len(PORTS)):
+            if len(found) == count:
+                break
+            try:
+                opened.enter_context(socket.create_server((host, port)))
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+                continue
+            found.append(port)
+    if len(found) < count:
+        raise OSError(errno.EADDRINUSE, f"fewer than {count} ports are free", host)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

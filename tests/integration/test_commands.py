@@ -234,6 +234,7 @@ async def test_an_append_larger_than_the_limit(quorum: Quorum) -> None:
 # --- who comes back -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_removed_voter_stays_out_until_its_disk_is_replaced(quorum: Quorum) -> None:
     """With auto join: a record took it out, and it remembers that; a new disk does not."""
     node = quorum.nodes[3]
@@ -257,6 +258,7 @@ def test_a_removed_voter_stays_out_until_its_disk_is_replaced(quorum: Quorum) ->
 # --- no leader ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_two_of_three_are_gone(quorum: Quorum) -> None:
     """Run last, since it kills; they are started again."""
     status = quorum.until_voters(1, 2, 3)

@@ -148,6 +148,7 @@ def test_a_quorum_of_applications_gets_no_metadata(tmp_path: Path) -> None:
         quorum.kill()
 
 
+@pytest.mark.slow
 def test_one_command_finalizes_application_version(tmp_path: Path) -> None:
     """On a quorum without metadata, and back; conditions hold across restarts in between."""
     quorum = Quorum(tmp_path, (1,))

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.flood import run
 
 ATTEMPTS = 3
 """Both phases run beside whatever else the machine does: the best of a few runs is the flood's."""
 
 
+@pytest.mark.slow
 def test_a_normal_client_keeps_its_latency_beside_greedy_ones(tmp_path: Path) -> None:
     factors: list[float] = []
     for attempt in range(ATTEMPTS):

@@ -16,6 +16,8 @@ from tests.integration.bridge_support import KafkaQuorum, connections_at
 from tests.integration.support import HOST, Node, assert_clean, succeed, until
 from tests.integration.test_snapshot_join import RECORDS, SMALL, VALUE_BYTES, join_by_snapshot, read
 
+pytestmark = pytest.mark.slow
+
 PROTOCOL = "quorate.peer.protocol"
 
 

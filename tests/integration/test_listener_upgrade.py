@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 from quorate.cli.workload import Workload
 from quorate.controller.formatting import random_uuid
 from quorate.raft.messages import DescribeQuorumResponse
@@ -191,6 +192,7 @@ async def walkthrough(folder: Path) -> AsyncIterator[Walkthrough]:
 
 
 @needs_openssl
+@pytest.mark.slow
 async def test_from_plaintext_to_ssl_without_losing_a_write(tmp_path: Path) -> None:
     async with walkthrough(tmp_path) as walk:
         assert walk.voters_text(CLEAR) in await walk.described(CLEAR)

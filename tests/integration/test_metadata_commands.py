@@ -241,6 +241,7 @@ def test_records_that_nobody_could_replay_are_refused(node: Node) -> None:
     assert "background.threads=11" in told
 
 
+@pytest.mark.slow
 def test_another_controller_takes_the_metadata_over(tmp_path: Path) -> None:
     quorum = Quorum(
         tmp_path, (1, 2, 3), **{"metadata.log.max.record.bytes.between.snapshots": 2000}

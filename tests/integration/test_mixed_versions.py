@@ -29,6 +29,8 @@ from tests.integration.test_snapshot_offsets import (
     read,
 )
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def earlier(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -93,6 +93,7 @@ def finalized(quorum: Quorum) -> int:
     return int(levels["kraft.version"])
 
 
+@pytest.mark.slow
 def test_static_voters_become_dynamic(static: Quorum, make_node: Start) -> None:
     known = {node.id: node.directory_id for node in static.nodes.values()}
     everyone = static.until("three voters", lambda s: all(voters(s).values()))

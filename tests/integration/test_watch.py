@@ -230,7 +230,7 @@ async def stall(node: Node, streams: int, batch_bytes: int) -> None:
             call.cancel()
 
 
-@pytest.mark.parametrize("batch_bytes", [20_000, 2_000_000])
+@pytest.mark.parametrize("batch_bytes", [2_000_000, pytest.param(20_000, marks=pytest.mark.slow)])
 def test_watchers_that_read_nothing_take_little_memory(tmp_path: Path, batch_bytes: int) -> None:
     """200 of them; each would hold the 16 MiB that are appended."""
     settings = {"metadata.max.retention.bytes": -1}

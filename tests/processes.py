@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +104,7 @@ class Process:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=errors,
-                env={**environment(), **self.variables},
+                env={"PYTHONFAULTHANDLER": "1", **environment(), **self.variables},
             )
         atexit.register(end, self.process)  # for a fixture that fails before its test begins
 
@@ -161,12 +162,24 @@ class Process:
         self.send(signal.SIGCONT)
 
     def wait(self, timeout_s: float = STOP_S) -> int:
-        """Wait until it has ended; the exit status. Raises TimeoutExpired."""
+        """Wait until it has ended; the exit status.
+
+        AssertionError with the stacks of a Python process that still runs, else TimeoutExpired.
+        """
         assert self.process is not None, f"{self.name} was never started"
-        return self.process.wait(timeout_s)
+        try:
+            return self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired as error:
+            if self.command[0] != sys.executable:
+                raise
+            self.send(signal.SIGABRT)  # Python prints the stacks: see PYTHONFAULTHANDLER
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(STOP_S)
+            said = self.error_file.read_text(errors="replace")[-TAIL_CHARACTERS:]
+            raise AssertionError(f"{self.name}: {error}; it said:\n{said}") from error
 
     def stop(self, timeout_s: float = STOP_S) -> int:
-        """SIGTERM; the exit status. Raises TimeoutExpired."""
+        """SIGTERM; the exit status. Raises as `wait`."""
         self.send(signal.SIGTERM)
         return self.wait(timeout_s)
 

@@ -1,7 +1,7 @@
-"""Every method, called by every kind of caller at a real controller, is answered as ACCESS.md says.
+"""Every method, called by every kind of caller at a real controller, is answered as the page says.
 
-One controller with an encrypted listener and one without, an authorizer and the ACL of the page. So
-are the paths of its HTTP listener.
+One controller with an encrypted listener and one without, an authorizer and the ACL of
+docs/access.md. So are the paths of its HTTP listener.
 """
 
 from __future__ import annotations

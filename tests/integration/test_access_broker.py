@@ -1,4 +1,4 @@
-"""Every method of a broker, called by every kind of caller, is answered as ACCESS.md says.
+"""Every method of a broker, called by every kind of caller, is answered as docs/access.md says.
 
 A controller and a broker, each with an authorizer, an encrypted listener and one without TLS.
 """

@@ -1,5 +1,5 @@
 """Every request at the listener for Kafka's brokers, sent by every kind of caller and in envelopes,
-is answered by a real controller as ACCESS.md says.
+is answered by a real controller as docs/access.md says.
 """
 
 from __future__ import annotations

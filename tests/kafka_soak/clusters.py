@@ -98,7 +98,7 @@ class Controllers(ABC):
 
 
 class QuorateControllers(Controllers):
-    """Controllers of Quorate, set up as README describes."""
+    """Controllers of Quorate, set up as docs/kafka-brokers.md describes."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)

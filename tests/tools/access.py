@@ -1,4 +1,4 @@
-"""ACCESS.md: which caller may call which method, as the authorizer of a controller decides.
+"""docs/access.md: which caller may call which method, as the authorizer of a controller decides.
 
     python tests/tools/access.py write
     python tests/tools/access.py check        exit status 1 if the page is out of date
@@ -194,7 +194,7 @@ def table() -> str:
     return "\n".join(lines[1:])
 
 
-PAGE = Page(ROOT / "services" / "quorate" / "rpc" / "ACCESS.md", "access", sections)
+PAGE = Page(ROOT / "docs" / "access.md", "access", sections)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The part of ACCESS.md about `quorate.v1.Partition`, which brokers serve: by method and caller.
+"""The part of docs/access.md about `quorate.v1.Partition` of brokers: by method and caller.
 
 The rows are `rpc.wire.methods.PARTITION_METHODS`, the answers those of `broker.authorizer`, asked
 as the servicer does. `tests/integration/test_access_broker.py` makes the same calls to a real

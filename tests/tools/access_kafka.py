@@ -1,4 +1,4 @@
-"""The part of ACCESS.md about the listener for Kafka's brokers: by API and caller.
+"""The part of docs/access.md about the listener for Kafka's brokers: by API and caller.
 
 The rows are `bridge.apis`, the answers those of the authorizer, asked as the bridge does: with the
 head of the request, then with its content as `bridge` reads it.

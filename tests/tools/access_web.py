@@ -1,4 +1,4 @@
-"""The parts of ACCESS.md about HTTP: the controllers' listener, and the console.
+"""The parts of docs/access.md about HTTP: the controllers' listener, and the console.
 
 Paths are those of `process.telemetry`; who may see the console, `console.access` itself is
 asked. `tests/integration/test_access.py` asks a real controller for the paths.

@@ -1,4 +1,4 @@
-"""The callers of ACCESS.md, what each of them has, and the authorizer that decides about them.
+"""The callers of docs/access.md, what each of them has, and the authorizer that decides about them.
 
 The receiver is a controller with TLS, an authorizer and `quorate.controller.principals`.
 """

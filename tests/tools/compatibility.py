@@ -1,4 +1,4 @@
-"""COMPATIBILITY.md: what Kafka's tools and clients get from Quorate's controllers and from Kafka's.
+"""docs/compatibility.md: what Kafka's tools and clients get from Quorate's controllers and Kafka's.
 
     python tests/tools/compatibility.py write
     python tests/tools/compatibility.py check        exit status 1 if the page is out of date
@@ -124,9 +124,7 @@ def sections() -> str:
     )
 
 
-PAGE = Page(
-    ROOT / "services" / "quorate" / "bridge" / "COMPATIBILITY.md", "compatibility", sections
-)
+PAGE = Page(ROOT / "docs" / "compatibility.md", "compatibility", sections)
 
 
 if __name__ == "__main__":

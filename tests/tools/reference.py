@@ -1,4 +1,4 @@
-"""The reference pages that are generated: SETTINGS.md, and the table of metrics in README.md.
+"""The reference pages that are generated: the settings, and the table of metrics.
 
     python tests/tools/reference.py write
     python tests/tools/reference.py check        exit status 1 if a page is out of date
@@ -14,17 +14,18 @@ from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "services")]
+sys.path[:0] = [str(ROOT / "services"), str(ROOT)]
 
 from quorate.cli.broker_settings import BROKER  # noqa: E402
 from quorate.controller.config import CONTROLLER  # noqa: E402
 from quorate.process.setting import Setting  # noqa: E402
 from quorate.telemetry.catalogue import table  # noqa: E402
 
-SETTINGS_PAGE = ROOT / "services" / "quorate" / "process" / "SETTINGS.md"
-README = ROOT / "README.md"
+from tests.tools.pages import Page  # noqa: E402
 
-HEAD = """# Settings
+SETTINGS_PAGE = ROOT / "docs" / "configuration.md"
+
+HEAD = """# Configuration
 
 `poe reference` generates this page from the declarations of the settings.
 
@@ -33,11 +34,11 @@ overrides the file. Settings whose description begins with "Ours" are Quorate's 
 Kafka's, with Kafka's defaults unless stated otherwise. `quorate config-docs` and
 `quorate broker --help-settings` print the settings of one role.
 """
-TABLE_BEGIN, TABLE_END = "| metric | in Prometheus |", "\n\n</details>"
+METRICS_PAGE = Page(ROOT / "docs" / "metrics.md", "reference", table)
 
 
 def settings_page() -> str:
-    """SETTINGS.md as the declarations have it."""
+    """The page of the settings as the declarations have it."""
     return "\n".join((HEAD, settings_table(), ""))
 
 
@@ -62,16 +63,9 @@ def settings_table() -> str:
     return "\n".join(lines)
 
 
-def readme() -> str:
-    """README.md with the table of metrics as the catalogue has it."""
-    text = README.read_text()
-    begin = text.index(TABLE_BEGIN)
-    return text[:begin] + table() + text[text.index(TABLE_END, begin) :]
-
-
 def pages() -> Mapping[Path, str]:
     """Each page as it should be."""
-    return {SETTINGS_PAGE: settings_page(), README: readme()}
+    return {SETTINGS_PAGE: settings_page(), METRICS_PAGE.path: METRICS_PAGE.wanted()}
 
 
 def main(command: str) -> int:

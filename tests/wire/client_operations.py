@@ -1,7 +1,7 @@
 """The admin operations of confluent-kafka and kafka-python that are compared, and the differences.
 
 The test runs them on brokers of Quorate's controllers and of Kafka's, in this order: an operation
-finds what those before it have left. COMPATIBILITY.md is generated from the same tables, which
+finds what those before it have left. docs/compatibility.md is generated from the same tables, which
 therefore import the libraries only when an operation runs.
 """
 

@@ -1,6 +1,6 @@
 """How Quorate's controllers differ from Kafka's by API: the part that no version range tells.
 
-`test_controller_apis` compares names and versions with Kafka's jar. COMPATIBILITY.md has both.
+`test_controller_apis` compares names and versions with Kafka's jar. docs/compatibility.md has both.
 """
 
 from __future__ import annotations

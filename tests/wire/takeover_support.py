@@ -1,4 +1,4 @@
-"""Follows the runbooks of README.md on a cluster of Kafka, with clients of its broker."""
+"""Follows the runbooks of docs/takeover.md on a cluster of Kafka, with clients of its broker."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from tests.migration.client import KafkaClient
 from tests.processes import HOST, quorate_process, until
 from tests.wire.kafka_nodes import STOP_S, KafkaCluster
 
-README = Path(__file__).resolve().parents[2] / "README.md"
-SECTION = "## Taking over Kafka's controllers\n"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "takeover.md"
 PORT_OFFSET = 100
 NOT_READY = "not supported with the current MetadataVersion"
 WAIT_S = 60.0
@@ -28,9 +27,8 @@ class Step:
 
 
 def runbook(number: int) -> list[Step]:
-    """The steps of one of the section's blocks: 0 is the takeover, 1 the way back."""
-    section = README.read_text().split(SECTION)[1].split("\n## ")[0]
-    block = re.findall(r"^```\n(.*?)^```", section, re.DOTALL | re.MULTILINE)[number]
+    """The steps of one of the page's blocks: 0 is the takeover, 1 the way back."""
+    block = re.findall(r"^```\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)[number]
     steps = []
     for part in re.split(r"^# \d\. ", block, flags=re.MULTILINE)[1:]:
         title, *commands = part.strip().splitlines()

@@ -1,4 +1,4 @@
-"""A cluster of Kafka 4.3 is taken over, and given back, by the commands of README.md.
+"""A cluster of Kafka 4.3 is taken over, and given back, by the commands of docs/takeover.md.
 
 Its broker runs all the time with the same configuration. The cluster has dynamic voters, or static
 ones (kraft.version 0).

@@ -154,7 +154,7 @@ def allow_alice(cluster: KafkaCluster, folder: Path) -> None:
 
 
 def take_over(operator: Operator) -> None:
-    """The steps of README.md where the controllers' listener requires SASL."""
+    """The steps of docs/takeover.md where the controllers' listener requires SASL."""
     for node_id, node in operator.cluster.controllers.items():
         report = here("takeover", "check", "--config", node.properties, "--json").json()
         wrong = [each for each in report["checks"] if each["state"] == "failed"]

@@ -3,7 +3,7 @@
 `broker_commands.txt` has those that connect to brokers (`--bootstrap-server`) and
 `controller_commands.txt` those that connect to controllers (`--bootstrap-controller`). The tests
 run them on Quorate's controllers and on Kafka's, in this order: a command finds what those before
-it have left. COMPATIBILITY.md is generated from the same files. A line of them is
+it have left. docs/compatibility.md is generated from the same files. A line of them is
 
     TOOL ACTION | FURTHER ARGUMENTS => EXPECTED
 

@@ -1,5 +1,5 @@
 """The Kafka APIs served to Kafka's nodes and tools: the table for the bridge, for authorization
-and for ACCESS.md.
+and for docs/access.md.
 
 `schemas.SERVED` has the served versions of each API, `rpc.wire.methods` what each method requires.
 

@@ -101,6 +101,20 @@ def free_ports(count: int, host: str = HOST) -> list[int]:
     return found
 
 
+def ports_from(first: int, count: int) -> list[int]:
+    """Return consecutive loopback ports. Raises CommandError if one of them is in use."""
+    ports = list(range(first, first + count))
+    for port in ports:
+        try:
+            socket.create_server((HOST, port)).close()
+        except OSError as error:
+            raise CommandError(
+                f"--port {first}: cannot listen on port {port}: {error.strerror}; ports {first} to "
+                f"{ports[-1]} must be free"
+            ) from None
+    return ports
+
+
 @dataclass(frozen=True, slots=True)
 class MigratedCluster:
     """The cluster that the controllers migrate from ZooKeeper (KIP-866)."""
@@ -115,7 +129,8 @@ class LocalCluster:
     static_voters: all controllers are voters from the start, at kraft.version 0. migration: the
     cluster that new controllers take over. kafka_listener: whether new controllers also speak
     Kafka's protocol, which a migration implies. peer_protocol: of `PEER_PROTOCOLS`, in which new
-    controllers talk to each other; KAFKA implies the listener. broker_settings,
+    controllers talk to each other; KAFKA implies the listener. first_port: of consecutive ports for
+    a new folder; by default, free ports are chosen. broker_settings,
     controller_settings: additional lines of their properties files. launcher: the arguments of
     Python before those of `quorate`.
     The processes inherit the environment without the settings of a node (QUORATE_…).
@@ -129,6 +144,7 @@ class LocalCluster:
         migration: MigratedCluster | None = None,
         kafka_listener: bool = False,
         peer_protocol: str = GRPC,
+        first_port: int | None = None,
         broker_settings: Mapping[str, object] | None = None,
         controller_settings: Mapping[str, object] | None = None,
         launcher: Sequence[str] = ("-m", "quorate.cli.main"),
@@ -138,6 +154,7 @@ class LocalCluster:
         self.migration = migration
         self.kafka_listener = kafka_listener or peer_protocol == KAFKA
         self.peer_protocol = peer_protocol
+        self.first_port = first_port
         self.broker_settings = dict(broker_settings or {})
         self.controller_settings = dict(controller_settings or {})
         self.launcher = launcher
@@ -186,11 +203,13 @@ class LocalCluster:
                 f"{self.folder} is not empty and was not created by quickstart; use another --dir"
             )
         self.cluster_id = random_uuid() if self.migration is None else self.migration.cluster_id
-        ports = free_ports(2 * len(ids) + len(brokers))
+        count = 2 * len(ids) + len(brokers)
+        first = self.first_port
+        ports = free_ports(count) if first is None else ports_from(first, count)
         for position, node_id in enumerate(ids):
-            kafka_port = ports[-1 - position] if self._has_kafka_listener else None
+            kafka_port = ports[len(ids) + position] if self._has_kafka_listener else None
             self._place(node_id, ports[position], kafka_port=kafka_port)
-        for node_id, port in zip(brokers, ports[len(ids) :], strict=False):
+        for node_id, port in zip(brokers, ports[2 * len(ids) :], strict=True):
             self._format_broker(self._place(node_id, port, "broker"))
         for node in self.nodes.values():
             self._configure(node)

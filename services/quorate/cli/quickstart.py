@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 DEFAULT_DIRECTORY = Path("quorate-quickstart")
 CONTROLLERS_MAX = 9
 BROKERS_MAX = 9
+PORT_MAX = 65_535 - 2 * CONTROLLERS_MAX - BROKERS_MAX
 FIRST_BROKER = 101
 FIRST_KAFKA_BROKER = 1001
 """Kafka's brokers need ids that neither controllers nor `--brokers` have."""
@@ -80,15 +81,26 @@ def quickstart(
             "their own, to Kafka's brokers and tools."
         ),
     ] = True,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=PORT_MAX,
+            help="The first of consecutive ports for a new folder: of the controllers, of their "
+            "listeners for Kafka's protocol, and of the brokers (default: free ports).",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run a quorum of real controllers, and brokers, on free loopback ports until Ctrl-C.
+    """Run a quorum of real controllers, and brokers, on loopback until Ctrl-C.
 
     Each node is a separate process. The first controller is formatted standalone, the others join
     automatically. With --json, each change is printed as one line of JSON.
     """
     _check_options(controllers, brokers, zookeeper, demo=demo, kafka_listener=kafka_listener)
     if demo:
+        if port is not None:
+            raise UsageError("--port cannot be used with --demo: the demo uses free ports")
         from quorate.cli.demo import run_demo
 
         if directory is not None and directory.exists() and any(directory.iterdir()):
@@ -97,8 +109,9 @@ def quickstart(
     from quorate.cli.local_cluster import LocalCluster
 
     folder = directory or DEFAULT_DIRECTORY
-    kept = LocalCluster(folder).exists
-    cluster = _prepare(folder, controllers, brokers, zookeeper, kafka_listener=kafka_listener)
+    cluster = LocalCluster(folder, kafka_listener=kafka_listener, first_port=port)
+    kept = cluster.exists
+    _prepare(cluster, controllers, brokers, zookeeper)
     raise typer.Exit(asyncio.run(_run(cluster, kept=kept, as_json=as_json)))
 
 
@@ -122,22 +135,20 @@ def _check_options(
         raise UsageError("--brokers cannot be used with --demo: the demo runs no brokers")
 
 
-def _prepare(
-    folder: Path, controllers: int, brokers: int, zookeeper: str | None, *, kafka_listener: bool
-) -> LocalCluster:
+def _prepare(cluster: LocalCluster, controllers: int, brokers: int, zookeeper: str | None) -> None:
     """Load the folder's cluster, or create it if the folder has none."""
-    from quorate.cli.local_cluster import LocalCluster, MigratedCluster
+    from quorate.cli.local_cluster import MigratedCluster
 
-    cluster = LocalCluster(folder, kafka_listener=kafka_listener)
     if cluster.exists:
         cluster.load()
+        _check_port(cluster)
         known = None if cluster.migration is None else cluster.migration.zookeeper
         if zookeeper is not None and zookeeper != known:
             says = "is not a migration" if known is None else f"migrates from {known}"
-            raise UsageError(f"--zookeeper {zookeeper}: the quickstart in {folder} {says}")
+            raise UsageError(f"--zookeeper {zookeeper}: the quickstart in {cluster.folder} {says}")
         for broker_id in range(FIRST_BROKER + len(cluster.brokers), FIRST_BROKER + brokers):
             cluster.add_broker(broker_id)
-        return cluster
+        return
     first = 1
     if zookeeper is not None:
         from quorate.cli.migrate import read_cluster_id
@@ -146,7 +157,14 @@ def _prepare(
         first = FIRST_MIGRATING
     broker_ids = range(FIRST_BROKER, FIRST_BROKER + brokers)
     cluster.create(range(first, first + controllers), broker_ids)
-    return cluster
+
+
+def _check_port(cluster: LocalCluster) -> None:
+    """Raise UsageError if --port differs from the ports of an existing folder."""
+    port = cluster.first_port
+    if port is not None and port != next(iter(cluster.nodes.values())).port:
+        addresses = ",".join(cluster.addresses)
+        raise UsageError(f"--port {port}: the quickstart in {cluster.folder} has {addresses}")
 
 
 async def _run(cluster: LocalCluster, *, kept: bool, as_json: bool) -> int:

@@ -2,7 +2,7 @@
 
 `check` reads a stopped controller's directory and properties, or asks a running quorum, and says
 what would prevent the takeover. `config` prints the properties of Quorate's controller. Neither
-writes anything. README.md has the steps of a takeover, and of the way back.
+writes anything. docs/takeover.md has the steps of a takeover, and of the way back.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The catalogue of all metrics.
 
-The README's table and the dashboards are checked against it, and it is checked against what
-controllers and brokers export.
+The table in docs/metrics.md and the dashboards are checked against it, and it is checked against
+what controllers and brokers export.
 
 Names and meanings are those of KIP-595 ("Metrics", with KIP-996's states), KIP-853 ("Monitoring")
 and KIP-866 ("Metrics") if these define the metric. The source of all others is "Quorate". Times are
@@ -328,7 +328,7 @@ BY_NAME: dict[str, Metric] = {metric.name: metric for metric in METRICS}
 
 
 def table() -> str:
-    """All metrics as a Markdown table, for the README."""
+    """All metrics as a Markdown table, for docs/metrics.md."""
     lines = ["| metric | in Prometheus | from | meaning |", "|---|---|---|---|"]
     for metric in METRICS:
         labels = ", ".join(f"`{name.replace('-', '_')}`" for name in metric.attributes)

@@ -1,4 +1,4 @@
-"""COMPATIBILITY.md says what the tests compare."""
+"""docs/compatibility.md says what the tests compare."""
 
 from __future__ import annotations
 
@@ -12,12 +12,6 @@ from tests.wire.tool_commands import BROKER_COMMANDS, CLASSES, CONTROLLER_COMMAN
 
 def test_the_page_is_up_to_date() -> None:
     assert compatibility.PAGE.wanted() == compatibility.PAGE.path.read_text(), "poe compatibility"
-
-
-def test_the_readme_and_the_architecture_link_to_the_page() -> None:
-    link = compatibility.PAGE.path.relative_to(compatibility.ROOT)
-    for name in ("README.md", "ARCHITECTURE.md"):
-        assert f"({link})" in (compatibility.ROOT / name).read_text(), name
 
 
 def test_every_api_and_every_known_difference_is_on_the_page() -> None:

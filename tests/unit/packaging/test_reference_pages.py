@@ -20,11 +20,6 @@ def test_the_page_is_up_to_date(path: Path) -> None:
     assert reference.pages()[path] == path.read_text(), "poe reference"
 
 
-def test_the_readme_links_to_the_settings() -> None:
-    link = reference.SETTINGS_PAGE.relative_to(reference.ROOT)
-    assert f"({link})" in reference.README.read_text()
-
-
 def test_what_both_roles_have_is_one_declaration() -> None:
     own = {"process.roles"}
     shared = CONTROLLER.settings.keys() & BROKER.settings.keys() - own

@@ -1,4 +1,4 @@
-"""ACCESS.md says what the authorizer decides now."""
+"""docs/access.md says what the authorizer decides now."""
 
 from __future__ import annotations
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from quorate.telemetry.catalogue import BY_NAME, METRICS, MetricKind, table
+from quorate.telemetry.catalogue import BY_NAME, METRICS, MetricKind
 from quorate.telemetry.histogram import SECONDS, Histogram
 from quorate.telemetry.rates import Rate
 from quorate.telemetry.recorder import Recorder
-
-README = Path(__file__).resolve().parents[3] / "README.md"
 
 KIP_NAMES = {
     "current-state",
@@ -59,10 +56,6 @@ def test_prometheus_names_carry_units() -> None:
     assert BY_NAME["pending-bytes"].prometheus_name == "quorate_pending_bytes"
     assert BY_NAME["cpu-time"].prometheus_name == "quorate_cpu_time_seconds_total"
     assert BY_NAME["cpu-time"].kind is MetricKind.COUNTER
-
-
-def test_the_readme_has_the_table_of_metrics() -> None:
-    assert table() in README.read_text(), "poe reference"
 
 
 @given(st.lists(st.floats(min_value=0, max_value=1e6), max_size=200))

@@ -38,7 +38,7 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
         "FetchStream._watcher": "keeps the task from being collected",
         "HistoryChecker.begun_count": FOR_TESTS,
         "HistoryChecker.reads_count": FOR_TESTS,
-        "HttpPath.says": "the tool that writes ACCESS.md prints it",
+        "HttpPath.says": "the tool that writes docs/access.md prints it",
         "Leadership.term": LIBRARY,
         "RecordReader": LIBRARY,
         "VoterSet.without_directories": "tests build the voter sets of kraft.version 0 with it",

@@ -284,7 +284,9 @@ def _attributes() -> Callable[[ast.ClassDef], set[str]]:
 FILE = re.compile(
     r"(?<![\w/.:*{}<>$~-])((?:[\w.-]+/)*[\w-]+\.(?:py|md|proto|txt|toml|yaml|jsonl))\b(?![/\w*.:])"
 )
-DOCUMENTS = frozenset({"README.md", "ARCHITECTURE.md", "CHANGELOG.md"})
+DOCUMENTS = frozenset(
+    {"README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"}
+)
 
 
 def missing_files(_: Collection[str]) -> Iterator[Finding]:
@@ -296,16 +298,17 @@ def missing_files(_: Collection[str]) -> Iterator[Finding]:
     }
     texts = [(module.path, module.text) for module in modules()]
     for path in files():
-        if path.suffix == ".proto" or path.name in DOCUMENTS:
+        if path.suffix == ".proto" or path.name in DOCUMENTS or path.parent == ROOT / "docs":
             texts.append((path, path.read_text(encoding="utf-8")))
         elif path.suffix == ".py" and ROOT / "tests" in path.parents:
             docstring = re.match(r'"""(.*?)"""', path.read_text(encoding="utf-8"), re.DOTALL)
             texts.append((path, docstring[1] if docstring else ""))
     for path, text in texts:
         for found in FILE.finditer(text):
-            if found[1] not in known and "NAME" not in found[1]:
+            name = found[1].removeprefix("../")
+            if name not in known and "NAME" not in name:
                 at = place(path, text.count("\n", 0, found.start()) + 1)
-                yield Finding(found[1], f"{at} names {found[1]}, which does not exist")
+                yield Finding(name, f"{at} names {name}, which does not exist")
 
 
 REFERENCE = re.compile(r"`(?:quorate\.)?([a-z_]+)\.([A-Za-z_]\w*)`")

@@ -11,7 +11,7 @@ Rules:
 2. A request that is larger than `bytes_max`, or weighs more than `weight_max` (see `weighing`), is
    rejected before it is decoded.
 
-`poe access` writes the part of ACCESS.md that follows from the table.
+`poe access` writes the part of docs/access.md that follows from the table.
 
 Source: proto/quorate/v1; Kafka's ControllerApis and KafkaApis; the tables of KIP-11, KIP-853,
 KIP-919.

@@ -75,7 +75,10 @@ class Terminal:
         for process in self.running:
             process.send_signal(signal.SIGINT)
         for process in self.running:
-            process.wait(WAIT_S)
+            try:
+                process.wait(WAIT_S)
+            finally:
+                process.kill()
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The reference pages that are generated: the settings, and the table of metrics.
+"""The reference pages that are generated: settings, metrics and commands.
 
     python tests/tools/reference.py write
     python tests/tools/reference.py check        exit status 1 if a page is out of date
@@ -21,6 +21,7 @@ from quorate.controller.config import CONTROLLER  # noqa: E402
 from quorate.process.setting import Setting  # noqa: E402
 from quorate.telemetry.catalogue import table  # noqa: E402
 
+from tests.tools.command_pages import commands  # noqa: E402
 from tests.tools.pages import Page  # noqa: E402
 
 SETTINGS_PAGE = ROOT / "docs" / "configuration.md"
@@ -35,6 +36,7 @@ Kafka's, with Kafka's defaults unless stated otherwise. `quorate config-docs` an
 `quorate broker --help-settings` print the settings of one role.
 """
 METRICS_PAGE = Page(ROOT / "docs" / "metrics.md", "reference", table)
+COMMANDS_PAGE = Page(ROOT / "docs" / "cli.md", "reference", commands)
 
 
 def settings_page() -> str:
@@ -65,7 +67,8 @@ def settings_table() -> str:
 
 def pages() -> Mapping[Path, str]:
     """Each page as it should be."""
-    return {SETTINGS_PAGE: settings_page(), METRICS_PAGE.path: METRICS_PAGE.wanted()}
+    parts = {page.path: page.wanted() for page in (METRICS_PAGE, COMMANDS_PAGE)}
+    return {SETTINGS_PAGE: settings_page(), **parts}
 
 
 def main(command: str) -> int:

@@ -7,6 +7,7 @@ import contextlib
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -29,7 +30,7 @@ from tests.integration.support import (
     succeed,
     voters,
 )
-from tests.processes import QUORATE, WAIT_S, Process, listens, until
+from tests.processes import QUORATE, WAIT_S, Process, free_ports, listens, until
 
 RECORDS = [f"record-{number}" for number in range(30)]
 
@@ -208,3 +209,26 @@ def test_a_folder_that_is_not_its_own_is_refused(tmp_path: Path) -> None:
     assert_error(here("quickstart", "--dir", theirs), f"{theirs}/cluster.json", "--dir")
     (theirs / "cluster.json").unlink()
     assert files(tmp_path) == before
+
+
+def test_ports_are_consecutive_from_the_first_on(tmp_path: Path) -> None:
+    first = until(
+        "consecutive free ports",
+        lambda: next((p for p in free_ports(1) if not any(map(listens, range(p, p + 8)))), None),
+    )
+    cluster = LocalCluster(tmp_path / "quorum", kafka_listener=True, first_port=first)
+    cluster.create([1, 2, 3], [101, 102])
+    controllers, brokers = cluster.nodes.values(), cluster.brokers.values()
+    assert [node.port for node in controllers] == [first, first + 1, first + 2]
+    assert [node.kafka_port for node in controllers] == [first + 3, first + 4, first + 5]
+    assert [node.port for node in brokers] == [first + 6, first + 7]
+    other = here("quickstart", "--dir", cluster.folder, "--port", first + 1)
+    assert_error(other, f"--port {first + 1}", f"127.0.0.1:{first}", status=2)
+
+
+def test_a_port_in_use_is_named(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ran = here("quickstart", "--dir", tmp_path / "quorum", "--port", port - 2)
+        assert_error(ran, f"--port {port - 2}: cannot listen on port", "must be free")
+    assert_error(here("quickstart", "--demo", "--port", 9093), "--demo", status=2)

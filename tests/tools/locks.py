@@ -23,6 +23,7 @@ EXTRAS = {
     "all": (
         "console",
         "console-test",
+        "docs",
         "migration",
         "oauth",
         "operator",
@@ -33,6 +34,7 @@ EXTRAS = {
     "base": (),
     "console": ("console", "console-test"),
     "controller": ("migration", "oauth", "telemetry"),
+    "docs": ("docs",),
     "operator": ("operator",),
     "spark": ("spark",),
     "test": ("test",),

@@ -20,6 +20,8 @@ README = ROOT / "README.md"
 DOCS = ROOT / "docs"
 BACKGROUND = frozenset({"controller", "quickstart"})
 """Commands that run until they are stopped."""
+START_S = 4 * WAIT_S
+"""For several processes that start at once beside other tests."""
 
 
 def block(page: Path, content: str, language: str = "") -> str:
@@ -63,7 +65,12 @@ class Terminal:
             self.running.append(started)
             return ""
         done = subprocess.run(
-            command, cwd=self.folder, env=environment(), capture_output=True, text=True, timeout=60
+            command,
+            cwd=self.folder,
+            env=environment(),
+            capture_output=True,
+            text=True,
+            timeout=START_S,
         )
         assert done.returncode == 0, (line, done.stdout, done.stderr)
         return done.stdout
@@ -76,7 +83,7 @@ class Terminal:
             process.send_signal(signal.SIGINT)
         for process in self.running:
             try:
-                process.wait(WAIT_S)
+                process.wait(START_S)
             finally:
                 process.kill()
 
@@ -113,18 +120,18 @@ def assert_appends_and_reads(program: str, done: subprocess.CompletedProcess[str
     assert value == "b'committed by a majority, or not at all'"
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", [README, DOCS / "getting-started.md"], ids=lambda page: page.stem)
 def test_the_quickstart_can_be_pasted(page: Path, terminal: Terminal, port: int) -> None:
     terminal.paste(block(page, "quickstart --port"))
-    until("three voters", lambda: "3 voters" in terminal.said(0), 4 * WAIT_S)
+    until("three voters", lambda: "3 voters" in terminal.said(0), START_S)
     assert terminal.paste(block(page, "quorate health"))
     if page == README:
         program = block(page, "append_value", "python").replace("127.0.0.1:9093", f"{HOST}:{port}")
         assert_appends_and_reads(program, run_program(program))
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_quorum_of_ones_own_is_formed(terminal: Terminal, port: int) -> None:
     page = DOCS / "getting-started.md"
     properties = block(page, "process.roles=controller")
@@ -138,10 +145,10 @@ def test_a_quorum_of_ones_own_is_formed(terminal: Terminal, port: int) -> None:
         own = re.sub(r"(?m)^metadata.log.dir=.*", rf"\g<0>-{number}", own)
         (terminal.folder / f"controller-{number}.properties").write_text(own)
     terminal.paste(block(page, "storage random-uuid"))
-    until("the first listens", lambda: listens(port))
+    until("the first listens", lambda: listens(port), START_S)
     *before, start, add = block(page, "add-controller").splitlines()
     terminal.paste("\n".join((*before, start)))
-    until("the second listens", lambda: listens(port + 1))
+    until("the second listens", lambda: listens(port + 1), START_S)
     assert "Added controller 2" in terminal.run(add)
 
 

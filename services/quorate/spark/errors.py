@@ -5,6 +5,7 @@
     ├── NotALogError       a path holds no metadata log
     ├── CompactedError     a snapshot has replaced the requested offsets
     ├── OptionError        an option of the data source is invalid
+    ├── UnknownCommitError what is committed does not follow from the directories
     ├── DamagedError       the bytes of the log are corrupt
     ├── DataLossError      offsets are missing, occur twice or are out of order
     ├── FileGoneError      a running node deleted or replaced a file
@@ -48,6 +49,10 @@ class CompactedError(PipelineError):
 
 class OptionError(PipelineError):
     """An option is unknown, contradicts another, or has an invalid value."""
+
+
+class UnknownCommitError(PipelineError):
+    """The committed offset of several directories of a cluster cannot be derived."""
 
 
 class DamagedError(PipelineError):

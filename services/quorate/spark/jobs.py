@@ -18,9 +18,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from quorate.spark import columns
 from quorate.spark.audit import audit
+from quorate.spark.committed import log_limits
 from quorate.spark.errors import FileGoneError, OptionError, is_file_gone
 from quorate.spark.files import LogReplica, end_offset, find_replicas
 from quorate.spark.history import history
+from quorate.spark.options import OFFSET_MAX, SourceOptions
 from quorate.spark.plots import draw
 from quorate.spark.sinks import Files, OffsetTable, Sink, save
 from quorate.spark.state import COLUMNS, as_of, table
@@ -46,24 +48,35 @@ class Source:
     options: dict[str, str] = field(default_factory=dict)
 
     def log(self) -> Source:
-        """Narrow the source to one log: the named replica, or the one with the highest end offset.
+        """Narrow the source to one log: the named replica, or the one that can be read furthest.
 
-        Raises OptionError if `replica` does not name exactly one.
+        Of several directories of a cluster, it is read up to the derived committed offset. Raises
+        UnknownCommitError, and OptionError if `replica` does not name exactly one.
         """
         if self.bootstrap:
             return self
-        replicas = find_replicas(list(self.paths))
+        return self._narrowed()
+
+    def _narrowed(self) -> Source:
+        options = SourceOptions.of(self.given(columns.LEDGER))
+        replicas = options.replicas()
+        limits = log_limits(replicas, options.high_watermark)
+        logs = list(zip(replicas, limits, strict=True))
         if self.replica:
-            chosen = [r for r in replicas if self.replica in (r.name, r.name.split("-", 1)[0])]
-            if len(chosen) != 1:
+            logs = [log for log in logs if self.replica in _names(log[0])]
+            if len(logs) != 1:
                 names = ", ".join(r.name for r in replicas)
                 raise OptionError(
-                    f"{self.replica!r} matches {len(chosen)} of the replicas {names}, expected one"
+                    f"{self.replica!r} matches {len(logs)} of the replicas {names}, expected one"
                 )
-        else:
-            # Of several with the same end offset, the one that starts first holds the most.
-            chosen = [max(replicas, key=lambda r: (end_offset(r), -r.start_offset))]
-        return Source((_place(chosen[0]),), "", "", self.options)
+        # Of several with the same end offset, the one that starts first holds the most.
+        chosen, limit = max(
+            logs, key=lambda log: (min(end_offset(log[0]), log[1].end), -log[0].start_offset)
+        )
+        found = dict(self.options)
+        if limit.end != OFFSET_MAX:
+            found["highWatermark"] = str(limit.end)
+        return Source((_place(chosen),), "", "", found)
 
     def read(self, spark: SparkSession, layer: str, **options: Any) -> DataFrame:
         found: DataFrame = (
@@ -86,6 +99,11 @@ class Source:
             found["paths"] = ",".join(map(str, self.paths))
         given = {**self.options, **{k: v for k, v in options.items() if v is not None}}
         return found | {name: str(value) for name, value in given.items()}
+
+
+def _names(replica: LogReplica) -> tuple[str, str]:
+    """The full name of a replica, and its node id."""
+    return replica.name, replica.name.split("-", 1)[0]
 
 
 def _place(replica: LogReplica) -> Path:
@@ -138,7 +156,9 @@ def update(
     tables.decode(source, columns.BATCHES)
     now = ledger_of(spark, source)
     seeds = now.where(now["snapshot"].isNotNull())
-    _write_derived(tables, as_of(now), history(stored.unionByName(seeds)))
+    # A ledger of an earlier release lacks newer columns.
+    whole = stored.unionByName(seeds, allowMissingColumns=True)
+    _write_derived(tables, as_of(now), history(whole))
     return tables.counts
 
 

@@ -144,7 +144,8 @@ class OffsetTable:
 
     def _write_delta(self, rows: DataFrame, offsets: Range) -> None:
         inside = f"offset >= {offsets[0]} AND offset < {offsets[1]}"
-        writer = rows.write.format("delta").mode("overwrite")
+        # A table of an earlier release lacks newer columns.
+        writer = rows.write.format("delta").mode("overwrite").option("mergeSchema", "true")
         if Files(self.spark, self.path).exists("_delta_log"):
             writer = writer.option("replaceWhere", inside)
         writer.save(self.path)
@@ -181,7 +182,9 @@ class OffsetTable:
             return self.spark.read.format("delta").load(self.path)
         if not self._ranges(files):
             raise PipelineError(f"{self.path} does not contain a table")
-        return self.spark.read.parquet(self.path).drop("range")
+        # Ranges that an earlier release wrote lack newer columns.
+        whole = self.spark.read.option("mergeSchema", "true").parquet(self.path)
+        return whole.drop("range")
 
 
 def without(rows: DataFrame, held: Sequence[Range], offsets: Range) -> DataFrame:

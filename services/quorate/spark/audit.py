@@ -3,8 +3,11 @@
 1. Tasks read every byte of every file (`inspecting`), one file per task.
 2. Spark compares batches with their neighbours in a log, and with the batches at the same offsets
    of other replicas. Few of them differ, even in a large log.
-3. The rules (`audit_rules`, `snapshot_audit`) judge these differences, control records,
-   checkpoints and small files.
+3. The rules (`audit_rules`, `audit_files`) judge these differences, control records and small
+   files.
+4. Tasks compare checkpoints with logs (`snapshot_audit`), one task for each end offset.
+
+The driver only collects what is wrong, control records, and the epochs of each log.
 
 Certainly committed is everything before the end of a checkpoint, everything before a high watermark
 that the caller knows, and what all logs of a majority of the voters hold if these logs end in the
@@ -42,7 +45,7 @@ from quorate.spark.audit_rules import (
 from quorate.spark.errors import OptionError
 from quorate.spark.files import LogReplica
 from quorate.spark.inspecting import FILES_SCHEMA, INSPECTED_SCHEMA, inspect_files, sample
-from quorate.spark.snapshot_audit import snapshot_findings
+from quorate.spark.snapshot_audit import findings_at, snapshot_ends
 
 SAMPLE_BYTES = 256
 """The maximum number of bytes that a violation quotes from each side."""
@@ -129,7 +132,20 @@ def _check(
     findings += file_findings(controls, facts)
     findings += tail_findings(controls, facts, committed)
     damaged = {finding.file for finding in findings if finding.file}
-    return [*findings, *snapshot_findings(replicas, damaged)]
+    return [*findings, *_snapshots(found.sparkSession, replicas, damaged)]
+
+
+def _snapshots(
+    spark: SparkSession, replicas: Sequence[LogReplica], damaged: set[str]
+) -> list[Finding]:
+    ends = snapshot_ends(replicas)
+
+    def judge(end: int) -> list[Finding]:
+        return list(findings_at(end, replicas, damaged))
+
+    if not ends:
+        return []
+    return spark.sparkContext.parallelize(ends, len(ends)).flatMap(judge).collect()
 
 
 def _faults(found: DataFrame) -> Iterator[Finding]:

@@ -11,15 +11,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from quorate.spark import columns
 from quorate.spark.audit import audit
 from quorate.spark.committed import log_limits
-from quorate.spark.errors import FileGoneError, OptionError, is_file_gone
+from quorate.spark.errors import OptionError, is_file_gone
 from quorate.spark.files import LogReplica, end_offset, find_replicas
 from quorate.spark.history import history
 from quorate.spark.options import OFFSET_MAX, SourceOptions
@@ -31,8 +31,10 @@ from quorate.spark.tables import write_layer
 LATE_WORKER = "Python worker failed to connect back"
 """Spark gives a stream's Python process ten seconds to start, which a busy machine may exceed."""
 STARTS_MAX = 10
-AUDITS_MAX = 3
-"""How often an audit is started because a running node deleted files meanwhile."""
+READS_MAX = 3
+"""How often directories are read because a running node deleted files meanwhile."""
+
+T = TypeVar("T")
 
 ReportProgress = Callable[[str], None]
 """A progress callback, called with the name of a table or a range of offsets."""
@@ -55,7 +57,7 @@ class Source:
         """
         if self.bootstrap:
             return self
-        return self._narrowed()
+        return _read_again(self._narrowed)
 
     def _narrowed(self) -> Source:
         options = SourceOptions.of(self.given(columns.LEDGER))
@@ -101,6 +103,20 @@ class Source:
         return found | {name: str(value) for name, value in given.items()}
 
 
+def _read_again(read: Callable[[], T]) -> T:
+    """Read directories, again if a running node deletes a file meanwhile.
+
+    Raises FileGoneError, or Spark's error around it, if that happens each time.
+    """
+    for _ in range(READS_MAX - 1):
+        try:
+            return read()
+        except Exception as error:
+            if not is_file_gone(error):
+                raise
+    return read()
+
+
 def _names(replica: LogReplica) -> tuple[str, str]:
     """The full name of a replica, and its node id."""
     return replica.name, replica.name.split("-", 1)[0]
@@ -118,6 +134,21 @@ def ledger_of(spark: SparkSession, source: Source, offset: int | None = None) ->
     """Read the ledger with the snapshots that a state before `offset` needs."""
     end = offset if source.bootstrap else None
     return source.read(spark, columns.LEDGER, endOffset=end, snapshots=_snapshots(source))
+
+
+def _held_ledger(spark: SparkSession, source: Source, offset: int | None = None) -> DataFrame:
+    """Read the ledger once, and keep it: a log that is read again may lack its old records."""
+
+    def read() -> DataFrame:
+        rows = ledger_of(spark, source, offset).persist()
+        try:
+            rows.count()
+        except Exception:
+            rows.unpersist()
+            raise
+        return rows
+
+    return _read_again(read)
 
 
 def _snapshots(source: Source) -> str:
@@ -154,7 +185,7 @@ def update(
     tables = _Tables(spark, out, sink, report)
     tables.counts["ledger"] = stored.count()
     tables.decode(source, columns.BATCHES)
-    now = ledger_of(spark, source)
+    now = _held_ledger(spark, source)
     seeds = now.where(now["snapshot"].isNotNull())
     # A ledger of an earlier release lacks newer columns.
     whole = stored.unionByName(seeds, allowMissingColumns=True)
@@ -187,10 +218,10 @@ class _Tables:
         Parquet tables on a local file system are written by the cheaper `tables.write_layer`.
         """
         if self.sink is not Sink.PARQUET or not Files(self.spark, self.out).are_local:
-            return self.write(layer, source.read(self.spark, layer, **options))
+            return _read_again(lambda: self.write(layer, source.read(self.spark, layer, **options)))
         self.report(layer)
         given = source.given(layer, **options)
-        self.counts[layer] = write_layer(self.spark, given, self.out, layer)
+        self.counts[layer] = _read_again(lambda: write_layer(self.spark, given, self.out, layer))
         return self.spark.read.parquet(f"{self.out}/{layer}")
 
 
@@ -277,7 +308,7 @@ def state_rows(
     time: datetime | None,
 ) -> DataFrame:
     """Return the state, or the entities of one kind with their own columns."""
-    rows = ledger_of(spark, source.log(), offset)
+    rows = _held_ledger(spark, source.log(), offset)
     found = as_of(rows, offset=offset, time=time)
     if kind is None:
         return found.orderBy("kind", "key")
@@ -291,7 +322,7 @@ def history_rows(
     spark: SparkSession, source: Source, plots: Path | None, title: str
 ) -> tuple[list[dict[str, Any]], tuple[Path, Path] | None]:
     """Return the intervals, and the paths of their plots, None without `plots`."""
-    found = [row.asDict() for row in history(ledger_of(spark, source.log())).collect()]
+    found = [row.asDict() for row in history(_held_ledger(spark, source.log())).collect()]
     return found, None if plots is None else draw(found, title, plots)
 
 
@@ -300,16 +331,12 @@ def audit_rows(
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Return the violations and the names of the audited replicas.
 
-    Starts again if a running node deletes a file meanwhile. Raises FileGoneError, or Spark's error
-    around it, if that happens each time.
+    Raises FileGoneError, or Spark's error around it, if a running node keeps deleting files.
     """
-    for attempt in range(1, AUDITS_MAX + 1):
+
+    def read() -> tuple[list[dict[str, Any]], list[str]]:
         replicas = find_replicas(list(source.paths))
-        try:
-            found = audit(spark, replicas, high_watermark=high_watermark).collect()
-        except (FileGoneError, PySparkException) as error:
-            if not is_file_gone(error) or attempt == AUDITS_MAX:
-                raise
-        else:
-            break
-    return [row.asDict() for row in found], [replica.name for replica in replicas]
+        found = audit(spark, replicas, high_watermark=high_watermark).collect()
+        return [row.asDict() for row in found], [replica.name for replica in replicas]
+
+    return _read_again(read)

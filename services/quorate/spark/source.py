@@ -15,6 +15,8 @@ Rules:
 4. Reading offsets that a snapshot has replaced raises `CompactedError`, and files that lack
    offsets, or hold them twice or out of order, raise `DataLossError` (`coverage`), unless
    failOnDataLoss=false.
+5. The directory of a running node is listed for each of Spark's jobs, so two jobs over a DataFrame
+   may see different logs. Persist the DataFrame to read the log once.
 
 See `options` for the options.
 """

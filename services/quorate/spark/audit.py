@@ -32,6 +32,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from quorate.log.bootstrap_metadata import BOOTSTRAP_METADATA_FILE
 from quorate.spark.audit_files import file_findings, read_small_files, tail_findings
 from quorate.spark.audit_rules import (
     AuditRule,
@@ -77,6 +78,9 @@ def inspect(spark: SparkSession, replicas: Sequence[LogReplica]) -> DataFrame:
     for replica in replicas:
         rows += [(replica.name, str(s.path), s.base_offset, None) for s in replica.segments]
         rows += [(replica.name, str(s.path), 0, s.id.offset) for s in replica.snapshots]
+        bootstrap = replica.directory / BOOTSTRAP_METADATA_FILE
+        if replica.properties is not None and bootstrap.exists():
+            rows.append((replica.name, str(bootstrap), 0, 0))
     files = spark.createDataFrame(rows, from_arrow_schema(FILES_SCHEMA))
     spread = files.repartition(max(1, min(len(rows), 2 * spark.sparkContext.defaultParallelism)))
     return spread.mapInArrow(inspect_files, from_arrow_schema(INSPECTED_SCHEMA))

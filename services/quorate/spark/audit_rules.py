@@ -19,6 +19,7 @@ from quorate.raft.types import OffsetAndEpoch
 from quorate.spark.files import LogReplica
 
 LEADER_CHANGE, KRAFT_VOTERS = "LEADER_CHANGE", "KRAFT_VOTERS"
+KRAFT_VERSION = "KRAFT_VERSION"
 
 
 class AuditRule(StrEnum):
@@ -243,10 +244,16 @@ def voter_keys(data: dict[str, Any]) -> frozenset[str]:
 
 
 def _voter_sets(log: Sequence[ControlBatch]) -> Iterator[Finding]:
-    """Check that successive voter sets differ by at most one voter (KIP-853)."""
+    """Check that successive voter sets differ by at most one voter (KIP-853).
+
+    A log with voters has kraft.version 1, which is final.
+    """
     before: tuple[frozenset[str], ControlBatch] | None = None
     for batch in log:
         for index, (kind, data) in enumerate(batch.controls):
+            if kind == KRAFT_VERSION and data["kRaftVersion"] == 0 and before is not None:
+                text = "kraft.version becomes 0, which has no voters in the log"
+                yield batch.finding(AuditRule.VOTERS, text, before[1], at=index)
             if kind != KRAFT_VOTERS:
                 continue
             keys = voter_keys(data)

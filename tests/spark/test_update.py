@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 from quorate.records.batch import iter_batches
-from quorate.spark.errors import PipelineError
+from quorate.spark.errors import PipelineError, innermost_cause
 from quorate.spark.jobs import Source, run, update
-from quorate.spark.session import _first_line
 from quorate.spark.sinks import OffsetTable, Sink
 
 PARTITION = "__cluster_metadata-0"
@@ -74,8 +73,8 @@ def test_why_spark_did_not_start_is_what_java_names_last() -> None:
         "Caused by: javax.security.auth.login.LoginException: invalid null input: name\n"
         "\t... 48 more\n"
     )
-    assert _first_line(Exception(told)).endswith("LoginException: invalid null input: name")
+    assert innermost_cause(Exception(told)).endswith("LoginException: invalid null input: name")
     without_cause = told.partition("Caused by")[0]
-    assert _first_line(Exception(without_cause)).endswith("failure to login")
-    assert _first_line(ValueError("no port\nstack")) == "no port"
-    assert _first_line(ValueError()) == "ValueError"
+    assert innermost_cause(Exception(without_cause)).endswith("failure to login")
+    assert innermost_cause(ValueError("no port\nstack")) == "no port"
+    assert innermost_cause(ValueError()) == "ValueError"

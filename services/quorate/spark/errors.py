@@ -85,3 +85,11 @@ def is_file_gone(error: BaseException) -> bool:
         return isinstance(error, FileGoneError)
     found = _MARKED.search(str(error))
     return found is not None and found[1] == FileGoneError.__name__
+
+
+def innermost_cause(error: Exception) -> str:
+    """The innermost cause that Java names in an error text with stack traces."""
+    lines = [line.strip() for line in str(error).strip().splitlines()]
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    thrown = [line.removeprefix(": ") for line in lines if line.startswith(": ")]
+    return next(iter([*reversed(causes), *thrown, *lines]), type(error).__name__)

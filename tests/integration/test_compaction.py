@@ -12,7 +12,6 @@ import pytest
 from quorate.rpc.client.quorum_client import QuorumClient
 from quorate.rpc.errors import ClientError
 from quorate.spark.files import find_replicas
-from quorate.spark.snapshot_audit import snapshot_findings
 
 from tests.integration.support import (
     PARTITION,
@@ -24,6 +23,7 @@ from tests.integration.support import (
     succeed,
     until,
 )
+from tests.spark.checkpoints import snapshot_findings
 
 KEYS = 20
 VALUE_BYTES = 200
@@ -139,4 +139,4 @@ def test_snapshots_have_the_last_value_of_each_key(quorum: Quorum) -> None:
         until_same(node, values)
     quorum.stop()
     replicas = find_replicas([node.data for node in quorum.nodes.values()])
-    assert list(snapshot_findings(replicas, set())) == []
+    assert snapshot_findings(replicas) == []

@@ -23,6 +23,7 @@ from quorate.records.batch import (
     iter_batches,
     iter_records,
     parse_batches,
+    read_header,
     stamp,
 )
 from quorate.records.compaction import with_survivors
@@ -326,6 +327,16 @@ def lost_record(victim: Victim) -> Planted:
     return victim.planted(AuditRule.GAP, offset=header.base_offset)
 
 
+def damaged_bootstrap(victim: Victim) -> Planted:
+    """A flipped bit in bootstrap.checkpoint, which lies beside the log's directory."""
+    path = victim.directory / "bootstrap.checkpoint"
+    data = bytearray(path.read_bytes())
+    header = read_header(data)
+    data[header.size_bytes + 70] ^= 0x10
+    path.write_bytes(data)
+    return victim.planted(AuditRule.CHECKSUM, offset=None)
+
+
 def no_op_instead(victim: Victim) -> Planted:
     """A committed record replaced by a no-op under a later, forged, higher epoch."""
     index = victim.data_batch()
@@ -358,4 +369,5 @@ FAULTS: dict[str, tuple[str, Callable[[Victim], Planted]]] = {
     "another leader in quorum-state": ("full-history", other_leader),
     "forged later epochs": ("full-history", later_epochs),
     "record taken out of a batch": ("full-history", lost_record),
+    "damaged bootstrap.checkpoint": ("full-history", damaged_bootstrap),
 }

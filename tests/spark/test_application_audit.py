@@ -21,8 +21,8 @@ from quorate.records.metadata import (
 from quorate.runtime.metadata_batches import build_metadata_batch
 from quorate.spark.audit_rules import AuditRule, Finding
 from quorate.spark.files import find_replicas
-from quorate.spark.snapshot_audit import snapshot_findings
 
+from tests.spark.checkpoints import snapshot_findings
 from tests.spark.make_log import FIRST_MS, VOTERS, LogWriter
 
 BROKERS = 4
@@ -90,7 +90,7 @@ def write_checkpoint(
 
 
 def findings(directory: Path) -> list[Finding]:
-    return list(snapshot_findings(find_replicas([directory]), set()))
+    return snapshot_findings(find_replicas([directory]))
 
 
 def all_records(offset: int, key: bytes, value: bytes | None) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from quorate.raft.types import ElectionState, OffsetAndEpoch, ReplicaKey
 from quorate.records.primitives import uuid_from_bytes
 from quorate.spark.audit_files import file_findings, read_small_files, tail_findings
 from quorate.spark.audit_rules import (
+    KRAFT_VERSION,
     KRAFT_VOTERS,
     LEADER_CHANGE,
     AuditRule,
@@ -245,3 +247,45 @@ def test_a_log_that_ends_before_what_its_files_name_lost_its_tail(quorum: Quorum
         quorum.name(3),
         END,
     )
+
+
+def test_a_missing_quorum_state_is_found(quorum: Quorum) -> None:
+    (quorum.of(2).replica.partition / QUORUM_STATE_FILE).unlink()
+    (found,) = quorum.findings()
+    assert (found.rule, found.replica) == (AuditRule.STATE, Quorum.name(2))
+    assert "quorum-state is missing, but the log is at epoch 4" in found.text
+
+
+def test_missing_meta_properties_are_found_if_others_have_them(quorum: Quorum) -> None:
+    one = quorum.of(3)
+    one.replica = replace(one.replica, properties=None)
+    (found,) = quorum.findings()
+    assert (found.rule, found.replica) == (AuditRule.IDENTITY, Quorum.name(3))
+    for node in IDS:
+        each = quorum.of(node)
+        each.replica = replace(each.replica, properties=None)
+    assert quorum.findings() == []
+
+
+def test_a_kraft_version_without_voters_after_voters_is_found(quorum: Quorum) -> None:
+    for node in IDS:
+        quorum.elect(node, 2, 4, 115, (KRAFT_VERSION, {"kRaftVersion": 0}))
+    found = quorum.findings()
+    assert {(one.rule, one.offset, one.replica) for one in found} == {
+        (AuditRule.VOTERS, 116, Quorum.name(node)) for node in IDS
+    }
+
+
+def test_static_voters_are_those_of_the_leader_change(quorum: Quorum) -> None:
+    for node, end in zip(IDS, (190, END, 199), strict=True):
+        quorum.elect(node, 1, 1, 0)
+        quorum.of(node).end = end
+    assert committed_offset(quorum.controls, quorum.facts, None) == 199
+
+
+def test_of_two_directories_of_a_voter_the_log_that_ends_first_counts(quorum: Quorum) -> None:
+    for node, end in zip(IDS, (190, END, 150), strict=True):
+        quorum.of(node).end = end
+    copy = quorum.of(2).replica
+    quorum.facts["copy"] = Facts(replace(copy, name="copy"), 0, 170, 4, {1: 0, 4: 115})
+    assert committed_offset(quorum.controls, quorum.facts, None) == 170

@@ -302,4 +302,4 @@ def test_golden_files_batch_by_batch() -> None:
 def test_every_type_is_declared_for_columns() -> None:
     for cls in RECORD_TYPES.values():
         names = layer_schema(cls.TYPE).names
-        assert len(names) == len(set(names)) == 6 + len(cls.FIELDS)
+        assert len(names) == len(set(names)) == 7 + len(cls.FIELDS)

@@ -103,6 +103,8 @@ def test_wrong_command_lines(tmp_path: Path) -> None:
         "cannot be used together",
         status=2,
     )
+    ran = here("pipeline", "run", "--bootstrap-controller", "a:1", "--high-watermark", 4)
+    assert_line(ran, "--high-watermark applies to directories only", status=2)
     ran = here("pipeline", "state", "--bootstrap-controller", "no-port")
     assert_line(ran, "is not host:port")
 

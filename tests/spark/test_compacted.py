@@ -29,7 +29,8 @@ from quorate.spark.columns import ChunkOrigin, ledger_rows
 from quorate.spark.envelope import read_records
 from quorate.spark.files import find_replicas, opened
 from quorate.spark.inspecting import inspect_file
-from quorate.spark.snapshot_audit import snapshot_findings
+
+from tests.spark.checkpoints import snapshot_findings
 
 END = OffsetAndEpoch(1_000, 3)
 KEPT = (101, 103, 200, 301)
@@ -84,7 +85,7 @@ def test_no_rule_is_violated(checkpoint: Path) -> None:
         faults += [fault for fault in table["fault"] if fault is not None]
         assert all(table["crc_valid"])
     assert faults == []
-    assert list(snapshot_findings(find_replicas([checkpoint.parents[1]]), set())) == []
+    assert snapshot_findings(find_replicas([checkpoint.parents[1]])) == []
 
 
 def test_the_dump_reports_no_gaps(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@ The log has three segments of ten batches with four records each.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -229,6 +230,28 @@ def test_zeros_are_the_end_of_the_active_segment_only(log: Log) -> None:
     with pytest.raises(DamagedError, match=wanted):
         log.read()
     assert log.read(failOnDataLoss="false") == [*range(64), *range(ACTIVE, ACTIVE + 24)]
+
+
+def test_what_a_running_node_writes_during_a_read_is_no_damage(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The active segment is preallocated; the node fills it after the reader has seen zeros."""
+    path, position = log.path(ACTIVE), log.place(ACTIVE, 6)
+    whole = path.read_bytes()
+    zeroed(log, ACTIVE, position)
+    reader = QuorateReader(SourceOptions.of({"path": str(log.directory)}))
+    part = list(reader.partitions())[-1]
+    preadv = os.preadv
+
+    def read_then_write(descriptor: int, buffers: list[memoryview], offset: int) -> int:
+        count = preadv(descriptor, buffers, offset)
+        with path.open("r+b") as file:
+            file.write(whole)
+        return count
+
+    monkeypatch.setattr(os, "preadv", read_then_write)
+    found = [o for rows in reader.read(part) for o in rows.column("offset").to_pylist()]
+    assert found == list(range(ACTIVE, END))
 
 
 def test_zeros_after_a_complete_segment_are_damage(log: Log) -> None:

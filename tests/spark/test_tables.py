@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from quorate.spark.errors import PipelineError, explain
 from quorate.spark.jobs import Source
+from quorate.spark.sinks import Files
 from quorate.spark.tables import row_groups, write_layer
 
 from tests.spark.conftest import writable_copy
@@ -86,3 +87,13 @@ def test_row_groups_are_of_many_batches(monkeypatch: pytest.MonkeyPatch) -> None
     batches = [pa.record_batch({"n": pa.array(range(size), pa.int64())}) for size in sizes]
     assert [group.num_rows for group in row_groups(batches)] == [130, 200, 5]
     assert list(row_groups([])) == list(row_groups(batches[1:2])) == []
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("url", ["s3a://bucket/tables", "cats://bucket/tables"])
+def test_a_file_system_that_spark_lacks_is_one_line(spark: Any, url: str) -> None:
+    with pytest.raises(PipelineError) as raised:
+        Files(spark, url)
+    assert f"Spark cannot access {url}: " in raised.value.reason
+    assert "hadoop-aws" in raised.value.reason
+    assert "\n" not in raised.value.reason

@@ -55,6 +55,14 @@ class LogOptions:
             "--replica", help="Which of several logs to read: node id, or id-directoryId."
         ),
     ] = ""
+    high_watermark: Annotated[
+        int | None,
+        typer.Option(
+            "--high-watermark",
+            min=0,
+            help="Read directories up to this offset (default: what they prove committed).",
+        ),
+    ] = None
     tls_ca: Annotated[
         Path | None,
         typer.Option("--tls-ca", help="PEM file with the CA certificates of the quorum."),
@@ -77,6 +85,12 @@ class LogOptions:
             "tlsKey": self.tls_key,
         }
         return {name: str(path.absolute()) for name, path in given.items() if path is not None}
+
+    def of_source(self) -> dict[str, str]:
+        """Return the options of the data source. Raises UsageError."""
+        if self.high_watermark is None:
+            return self.tls()
+        return {**self.tls(), "highWatermark": str(self.high_watermark)}
 
 
 @app.command()
@@ -269,6 +283,8 @@ def _source(paths: Sequence[Path] | None, bootstrap: str, options: LogOptions) -
     tls = options.tls()
     if bool(paths) == bool(bootstrap):
         raise UsageError("expected either directories or --bootstrap-controller")
+    if bootstrap and options.high_watermark is not None:
+        raise UsageError("--high-watermark applies to directories only")
     with _explained():
         check_pyspark()
         check_java()
@@ -276,7 +292,7 @@ def _source(paths: Sequence[Path] | None, bootstrap: str, options: LogOptions) -
         from quorate.spark.jobs import Source
         from quorate.spark.live import LiveReader, QuorumConnection
 
-        source = Source(tuple(paths or ()), bootstrap, options.replica, tls)
+        source = Source(tuple(paths or ()), bootstrap, options.replica, options.of_source())
         # Check the source before starting a JVM, so that a wrong path fails at once.
         if paths:
             find_replicas(list(source.paths))

@@ -3,8 +3,11 @@
 1. Tasks read every byte of every file (`inspecting`), one file per task.
 2. Spark compares batches with their neighbours in a log, and with the batches at the same offsets
    of other replicas. Few of them differ, even in a large log.
-3. The rules (`audit_rules`, `snapshot_audit`) judge these differences, control records,
-   checkpoints and small files.
+3. The rules (`audit_rules`, `audit_files`) judge these differences, control records and small
+   files.
+4. Tasks compare checkpoints with logs (`snapshot_audit`), one task for each end offset.
+
+The driver only collects what is wrong, control records, and the epochs of each log.
 
 Certainly committed is everything before the end of a checkpoint, everything before a high watermark
 that the caller knows, and what all logs of a majority of the voters hold if these logs end in the
@@ -29,6 +32,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from quorate.log.bootstrap_metadata import BOOTSTRAP_METADATA_FILE
 from quorate.spark.audit_files import file_findings, read_small_files, tail_findings
 from quorate.spark.audit_rules import (
     AuditRule,
@@ -42,7 +46,7 @@ from quorate.spark.audit_rules import (
 from quorate.spark.errors import OptionError
 from quorate.spark.files import LogReplica
 from quorate.spark.inspecting import FILES_SCHEMA, INSPECTED_SCHEMA, inspect_files, sample
-from quorate.spark.snapshot_audit import snapshot_findings
+from quorate.spark.snapshot_audit import findings_at, snapshot_ends
 
 SAMPLE_BYTES = 256
 """The maximum number of bytes that a violation quotes from each side."""
@@ -74,6 +78,9 @@ def inspect(spark: SparkSession, replicas: Sequence[LogReplica]) -> DataFrame:
     for replica in replicas:
         rows += [(replica.name, str(s.path), s.base_offset, None) for s in replica.segments]
         rows += [(replica.name, str(s.path), 0, s.id.offset) for s in replica.snapshots]
+        bootstrap = replica.directory / BOOTSTRAP_METADATA_FILE
+        if replica.properties is not None and bootstrap.exists():
+            rows.append((replica.name, str(bootstrap), 0, 0))
     files = spark.createDataFrame(rows, from_arrow_schema(FILES_SCHEMA))
     spread = files.repartition(max(1, min(len(rows), 2 * spark.sparkContext.defaultParallelism)))
     return spread.mapInArrow(inspect_files, from_arrow_schema(INSPECTED_SCHEMA))
@@ -129,7 +136,20 @@ def _check(
     findings += file_findings(controls, facts)
     findings += tail_findings(controls, facts, committed)
     damaged = {finding.file for finding in findings if finding.file}
-    return [*findings, *snapshot_findings(replicas, damaged)]
+    return [*findings, *_snapshots(found.sparkSession, replicas, damaged)]
+
+
+def _snapshots(
+    spark: SparkSession, replicas: Sequence[LogReplica], damaged: set[str]
+) -> list[Finding]:
+    ends = snapshot_ends(replicas)
+
+    def judge(end: int) -> list[Finding]:
+        return list(findings_at(end, replicas, damaged))
+
+    if not ends:
+        return []
+    return spark.sparkContext.parallelize(ends, len(ends)).flatMap(judge).collect()
 
 
 def _faults(found: DataFrame) -> Iterator[Finding]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from quorate.log.errors import LogError
+from quorate.log.metadata_log import PARTITION_DIRECTORY
 from quorate.log.offset_files import LEADER_EPOCH_FILE, read_epochs
 from quorate.log.quorum_state import QUORUM_STATE_FILE, QuorumStateFile
 from quorate.raft.types import ElectionState, OffsetAndEpoch
@@ -85,6 +86,7 @@ def tail_findings(
 
 def file_findings(controls: Sequence[ControlBatch], facts: dict[str, Facts]) -> Iterator[Finding]:
     """Check meta.properties, quorum-state and leader-epoch-checkpoint."""
+    yield from _properties(facts)
     yield from _clusters(facts)
     yield from _quorum_states(controls, facts)
     for one in facts.values():
@@ -102,6 +104,9 @@ def _quorum_states(controls: Sequence[ControlBatch], facts: dict[str, Facts]) ->
             yield Finding(AuditRule.STATE, one.end, one.name, text=str(error))
             continue
         if state is None:
+            if one.epoch >= 0 and one.replica.properties is not None:
+                text = f"quorum-state is missing, but the log is at epoch {one.epoch}"
+                yield Finding(AuditRule.STATE, one.end, one.name, text=text)
             continue
         states[name] = state
         if state.epoch < one.epoch:
@@ -196,6 +201,17 @@ def _voter_ids(controls: Sequence[ControlBatch]) -> set[int | None]:
         if kind in (LEADER_CHANGE, KRAFT_VOTERS)
         for voter in data["voters"]
     }
+
+
+def _properties(facts: dict[str, Facts]) -> Iterator[Finding]:
+    """Find nodes' directories without meta.properties, if others have it."""
+    if all(one.replica.properties is None for one in facts.values()):
+        return
+    for one in facts.values():
+        replica = one.replica
+        if replica.properties is None and replica.partition.name == PARTITION_DIRECTORY:
+            text = f"{replica.directory} has no meta.properties"
+            yield Finding(AuditRule.IDENTITY, one.start, one.name, text=text)
 
 
 def _clusters(facts: dict[str, Facts]) -> Iterator[Finding]:

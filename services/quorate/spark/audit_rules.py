@@ -12,13 +12,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from quorate.log.snapshots import parse_snapshot_name
 from quorate.raft.types import OffsetAndEpoch
 from quorate.spark.files import LogReplica
 
 LEADER_CHANGE, KRAFT_VOTERS = "LEADER_CHANGE", "KRAFT_VOTERS"
+KRAFT_VERSION = "KRAFT_VERSION"
 
 
 class AuditRule(StrEnum):
@@ -146,6 +147,11 @@ class Facts:
         properties = self.replica.properties
         return None if properties is None else f"{properties.node_id}-{properties.directory_id}"
 
+    def voter_in(self, voters: frozenset[str]) -> str | None:
+        """The voter that the replica is, if any. Static voters have ids only."""
+        keys = (self.key, str(self.node_id))
+        return next((key for key in keys if key is not None and key in voters), None)
+
 
 # --- control records ------------------------------------------------------------------------------
 
@@ -238,10 +244,16 @@ def voter_keys(data: dict[str, Any]) -> frozenset[str]:
 
 
 def _voter_sets(log: Sequence[ControlBatch]) -> Iterator[Finding]:
-    """Check that successive voter sets differ by at most one voter (KIP-853)."""
+    """Check that successive voter sets differ by at most one voter (KIP-853).
+
+    A log with voters has kraft.version 1, which is final.
+    """
     before: tuple[frozenset[str], ControlBatch] | None = None
     for batch in log:
         for index, (kind, data) in enumerate(batch.controls):
+            if kind == KRAFT_VERSION and data["kRaftVersion"] == 0 and before is not None:
+                text = "kraft.version becomes 0, which has no voters in the log"
+                yield batch.finding(AuditRule.VOTERS, text, before[1], at=index)
             if kind != KRAFT_VOTERS:
                 continue
             keys = voter_keys(data)
@@ -296,7 +308,8 @@ def _checkpoints(batches: Sequence[ControlBatch]) -> Iterator[Finding]:
 def last_voters(batches: Sequence[ControlBatch], replica: str) -> frozenset[str] | None:
     """The voter set at the end of a replica's log.
 
-    If the log has none, it comes from the newest checkpoint that has one; else it is None.
+    If the log has none, it comes from the newest checkpoint that has one. If that has none either,
+    the voters are static (kraft.version 0), and their ids come from the newest LeaderChange.
     """
     mine = [b for b in batches if b.replica == replica]
     in_log = sorted((b for b in mine if b.snapshot is None), key=lambda b: b.base_offset)
@@ -305,6 +318,10 @@ def last_voters(batches: Sequence[ControlBatch], replica: str) -> frozenset[str]
         for kind, data in reversed(batch.controls):
             if kind == KRAFT_VOTERS:
                 return voter_keys(data)
+    for batch in reversed(in_log):
+        for kind, data in reversed(batch.controls):
+            if kind == LEADER_CHANGE:
+                return frozenset(str(voter["voterId"]) for voter in data["voters"])
     return None
 
 
@@ -321,28 +338,50 @@ def current_voters(batches: Sequence[ControlBatch], facts: dict[str, Facts]) -> 
     return max(counts, key=lambda voters: counts[voters], default=frozenset())
 
 
+class MajorityEnd(NamedTuple):
+    """What a majority holds. epoch: the last one of the logs of the majority."""
+
+    offset: int
+    epoch: int
+
+
+def majority_end(batches: Sequence[ControlBatch], facts: Iterable[Facts]) -> MajorityEnd | None:
+    """The offset before which a majority of the voters holds everything, None if it is unknown.
+
+    If the logs of a majority end in the same epoch, what all of these logs hold is committed,
+    because a record of that epoch is at or behind it (Raft, 3.6.2 and 5.4.2 of the paper). A log
+    that ends in another epoch, even a later one, has no say. Only voters whose directories are
+    given can be counted. Of several directories of a voter, the log that ends first counts.
+    """
+    facts = list(facts)
+    found: list[MajorityEnd] = []
+    for ahead in facts:
+        voters = last_voters(batches, ahead.name)
+        if not voters:
+            continue
+        ends: dict[str, int] = {}
+        for one in facts:
+            voter = one.voter_in(voters)
+            if voter is not None and one.epoch == ahead.epoch:
+                ends[voter] = min(one.end, ends.get(voter, one.end))
+        majority = len(voters) // 2 + 1
+        if len(ends) >= majority:
+            offset = sorted(ends.values(), reverse=True)[majority - 1]
+            found.append(MajorityEnd(offset, ahead.epoch))
+    return max(found, default=None)
+
+
 def committed_offset(
     batches: Sequence[ControlBatch], facts: dict[str, Facts], known: int | None
 ) -> int:
     """An offset before which everything is certainly committed.
 
-    If the logs of a majority of the voters end in the same epoch, what all of these logs hold is
-    committed, because a record of that epoch is at or behind it (Raft, 3.6.2 and 5.4.2 of the
-    paper). A log that ends in another epoch, even a later one, has no say. Only voters whose
-    directories are audited can be counted.
+    It is the end of a checkpoint, that of what a majority holds, or `known`.
     """
     sure = [snapshot.id.offset for one in facts.values() for snapshot in one.replica.snapshots]
     if known is not None:
         sure.append(known)
-    for ahead in facts.values():
-        voters = last_voters(batches, ahead.name)
-        if not voters:
-            continue
-        ends = sorted(
-            (one.end for one in facts.values() if one.key in voters and one.epoch == ahead.epoch),
-            reverse=True,
-        )
-        majority = len(voters) // 2 + 1
-        if len(ends) >= majority:
-            sure.append(ends[majority - 1])
+    held = majority_end(batches, facts.values())
+    if held is not None:
+        sure.append(held.offset)
     return max(sure, default=0)

@@ -10,6 +10,11 @@ continues, as in Kafka's dump tool. Snapshots have their own offsets: `snapshot`
 of a row's checkpoint, null for rows of the log. For application records in a checkpoint, the ledger
 shows the offset in the log (`BatchHeader.log_base_offset`), null if it is unknown.
 
+The last column of each layer is `committed`: true if the record, or the whole batch, is certainly
+committed, else null, for unknown (see `committed`). Everything in a checkpoint is committed. In the
+layer `raw`, whose rows contain many records, the column is `committed_end`: the offset before which
+the records are committed.
+
 Sources: `framing`, `envelope`, `rendering`, `fields`; record types from `records.metadata`.
 """
 
@@ -70,6 +75,7 @@ BATCHES_SCHEMA = pa.schema(
         ("file", pa.string()),
         ("position", pa.int64()),
         ("size", pa.int32()),
+        ("committed", pa.bool_()),
     ]
 )
 LEDGER_SCHEMA = pa.schema(
@@ -86,6 +92,7 @@ LEDGER_SCHEMA = pa.schema(
         ("value", pa.binary()),
         ("data", pa.string()),
         ("error", pa.string()),
+        ("committed", pa.bool_()),
     ]
 )
 RAW_SCHEMA = pa.schema(
@@ -95,6 +102,7 @@ RAW_SCHEMA = pa.schema(
         ("file", pa.string()),
         ("position", pa.int64()),
         ("data", pa.binary()),
+        ("committed_end", pa.int64()),
     ]
 )
 _TYPE_NAMES = (OPAQUE, *API_KEYS)
@@ -102,6 +110,7 @@ _TYPE_CODES = np.zeros(max(RECORD_TYPES) + 2, np.int32)
 """The index in `_TYPE_NAMES` by api key + 1. Entry 0 is for records without an api key."""
 _TYPE_CODES[np.array(list(API_KEYS.values())) + 1] = np.arange(1, len(_TYPE_NAMES))
 _TYPED_HEAD = [LEDGER_SCHEMA.field(i) for i in range(5)] + [LEDGER_SCHEMA.field("version")]
+_COMMITTED = LEDGER_SCHEMA.field("committed")
 
 BATCHES, LEDGER, RAW = "batches", "ledger", "raw"
 LAYERS = (BATCHES, LEDGER, RAW, *API_KEYS)
@@ -114,24 +123,28 @@ def layer_schema(layer: str) -> pa.Schema:
 
 
 def typed_schema(cls: type[MetadataRecord]) -> pa.Schema:
-    """The columns of a record type: the position in the log, then the record's own fields."""
+    """The columns of a record type: the position in the log, the record's own, `committed`."""
     fields = [pa.field(column_name(spec), arrow_type(spec)) for spec in cls.FIELDS]
-    return pa.schema([*_TYPED_HEAD, *fields])
+    return pa.schema([*_TYPED_HEAD, *fields, _COMMITTED])
 
 
 def column_name(spec: FieldSpec) -> str:
     """Kafka's name of a field, with the prefix `field_` if it collides with a common column."""
-    taken = any(field.name == spec.json_name for field in _TYPED_HEAD)
+    taken = any(field.name == spec.json_name for field in (*_TYPED_HEAD, _COMMITTED))
     return f"field_{spec.json_name}" if taken else spec.json_name
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkOrigin:
-    """Where a chunk comes from. replica: "id-directoryId" or a name; snapshot: its end offset."""
+    """Where a chunk comes from. replica: "id-directoryId" or a name; snapshot: its end offset.
+
+    committed_end: the offset before which the records of the log are certainly committed.
+    """
 
     replica: str
     file: str
     snapshot: int | None = None
+    committed_end: int = 0
 
 
 def rows(
@@ -189,6 +202,14 @@ def _timestamps(milliseconds: Ints) -> pa.Array:
     return pa.array(micros, mask=~fits).cast(TIME)
 
 
+def _committed(offsets: Ints, origin: ChunkOrigin) -> pa.Array:
+    """True for offsets that are certainly committed, else null."""
+    if origin.snapshot is not None:
+        return _repeat(True, pa.bool_(), len(offsets))
+    is_committed = offsets < origin.committed_end
+    return pa.array(is_committed, mask=~is_committed)
+
+
 def batch_rows(chunk: Chunk, origin: ChunkOrigin) -> pa.RecordBatch:
     h = chunk.headers
     count = len(h)
@@ -211,6 +232,7 @@ def batch_rows(chunk: Chunk, origin: ChunkOrigin) -> pa.RecordBatch:
         _repeat(origin.file, pa.string(), count),
         pa.array(chunk.starts + chunk.file_position),
         pa.array((chunk.ends - chunk.starts).astype(np.int32)),
+        _committed(chunk.last_offsets, origin),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=BATCHES_SCHEMA)
 
@@ -224,6 +246,7 @@ def raw_rows(chunk: Chunk, origin: ChunkOrigin) -> pa.RecordBatch:
         pa.array([origin.file], pa.string()),
         pa.array([chunk.file_position], pa.int64()),
         data,
+        pa.array([origin.committed_end], pa.int64()),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=RAW_SCHEMA)
 
@@ -266,6 +289,7 @@ def ledger_rows(records: Records, origin: ChunkOrigin) -> pa.RecordBatch:
         _opaque_values(records, kind == kernels.OPAQUE),
         data,
         error,
+        _committed(records.offset, origin),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=LEDGER_SCHEMA)
 
@@ -411,7 +435,8 @@ def typed_rows(cls: type[MetadataRecord], records: Records, origin: ChunkOrigin)
         _timestamps(records.timestamp[chosen]),
         _native(kind[chosen] & 0xFFFF, np.int32),
     ]
-    return pa.RecordBatch.from_arrays([*head, *parts.together(count)], schema=schema)
+    tail = _committed(records.offset[chosen], origin)
+    return pa.RecordBatch.from_arrays([*head, *parts.together(count), tail], schema=schema)
 
 
 def _objects(

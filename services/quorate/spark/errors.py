@@ -5,6 +5,7 @@
     ├── NotALogError       a path holds no metadata log
     ├── CompactedError     a snapshot has replaced the requested offsets
     ├── OptionError        an option of the data source is invalid
+    ├── UnknownCommitError what is committed does not follow from the directories
     ├── DamagedError       the bytes of the log are corrupt
     ├── DataLossError      offsets are missing, occur twice or are out of order
     ├── FileGoneError      a running node deleted or replaced a file
@@ -50,6 +51,10 @@ class OptionError(PipelineError):
     """An option is unknown, contradicts another, or has an invalid value."""
 
 
+class UnknownCommitError(PipelineError):
+    """The committed offset of several directories of a cluster cannot be derived."""
+
+
 class DamagedError(PipelineError):
     """The log's bytes are corrupt."""
 
@@ -80,3 +85,11 @@ def is_file_gone(error: BaseException) -> bool:
         return isinstance(error, FileGoneError)
     found = _MARKED.search(str(error))
     return found is not None and found[1] == FileGoneError.__name__
+
+
+def innermost_cause(error: Exception) -> str:
+    """The innermost cause that Java names in an error text with stack traces."""
+    lines = [line.strip() for line in str(error).strip().splitlines()]
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    thrown = [line.removeprefix(": ") for line in lines if line.startswith(": ")]
+    return next(iter([*reversed(causes), *thrown, *lines]), type(error).__name__)

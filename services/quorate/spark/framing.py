@@ -235,11 +235,23 @@ def read_chunks(
         if is_last and end_of_data(descriptor, after, end) <= after:
             unwritten = f"{INCOMPLETE}: no data up to byte {end}"
             chunk.fault = None if may_be_unwritten else unwritten
+        elif is_last and may_be_unwritten and _was_written(descriptor, chunk, got):
+            chunk.fault, is_last = None, False
         if len(chunk.starts) or chunk.fault is not None:
             yield chunk
         if is_last:
             return
         position, wanted = after, chunk_bytes
+
+
+def _was_written(descriptor: int, chunk: Chunk, size: int) -> bool:
+    """Whether a running node has written to the end of a chunk of `size` bytes since it was read.
+
+    The chunk then ended in bytes that were not written yet.
+    """
+    end = min(chunk.size + HEADER_SIZE, size)
+    now, got = _read(descriptor, chunk.file_position + chunk.size, end - chunk.size)
+    return now[:got] != chunk.buffer[chunk.size : chunk.size + got]
 
 
 def _batch_size(buffer: bytearray) -> int:

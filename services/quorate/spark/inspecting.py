@@ -88,7 +88,7 @@ def _rows(chunk: Chunk, origin: ChunkOrigin, segment: int) -> pa.RecordBatch:
         try:
             header = read_header(view)
             if is_control:
-                controls[at] = _controls(view, header)
+                controls[at] = control_records(view, header)
             else:
                 for _ in iter_records(view, header):
                     pass
@@ -106,7 +106,8 @@ def _rows(chunk: Chunk, origin: ChunkOrigin, segment: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([*plain.columns, *more], schema=INSPECTED_SCHEMA)
 
 
-def _controls(view: memoryview, header: BatchHeader) -> list[dict[str, str]]:
+def control_records(view: memoryview, header: BatchHeader) -> list[dict[str, str]]:
+    """The type and the JSON of each record of a control batch. Raises RecordsError."""
     found = []
     for record in iter_records(view, header):
         kind = control_type(record.key)

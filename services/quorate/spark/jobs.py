@@ -11,16 +11,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from quorate.spark import columns
 from quorate.spark.audit import audit
-from quorate.spark.errors import FileGoneError, OptionError, is_file_gone
+from quorate.spark.committed import log_limits
+from quorate.spark.errors import OptionError, is_file_gone
 from quorate.spark.files import LogReplica, end_offset, find_replicas
 from quorate.spark.history import history
+from quorate.spark.options import OFFSET_MAX, SourceOptions
 from quorate.spark.plots import draw
 from quorate.spark.sinks import Files, OffsetTable, Sink, save
 from quorate.spark.state import COLUMNS, as_of, table
@@ -29,8 +31,10 @@ from quorate.spark.tables import write_layer
 LATE_WORKER = "Python worker failed to connect back"
 """Spark gives a stream's Python process ten seconds to start, which a busy machine may exceed."""
 STARTS_MAX = 10
-AUDITS_MAX = 3
-"""How often an audit is started because a running node deleted files meanwhile."""
+READS_MAX = 3
+"""How often directories are read because a running node deleted files meanwhile."""
+
+T = TypeVar("T")
 
 ReportProgress = Callable[[str], None]
 """A progress callback, called with the name of a table or a range of offsets."""
@@ -46,24 +50,35 @@ class Source:
     options: dict[str, str] = field(default_factory=dict)
 
     def log(self) -> Source:
-        """Narrow the source to one log: the named replica, or the one with the highest end offset.
+        """Narrow the source to one log: the named replica, or the one that can be read furthest.
 
-        Raises OptionError if `replica` does not name exactly one.
+        Of several directories of a cluster, it is read up to the derived committed offset. Raises
+        UnknownCommitError, and OptionError if `replica` does not name exactly one.
         """
         if self.bootstrap:
             return self
-        replicas = find_replicas(list(self.paths))
+        return _read_again(self._narrowed)
+
+    def _narrowed(self) -> Source:
+        options = SourceOptions.of(self.given(columns.LEDGER))
+        replicas = options.replicas()
+        limits = log_limits(replicas, options.high_watermark)
+        logs = list(zip(replicas, limits, strict=True))
         if self.replica:
-            chosen = [r for r in replicas if self.replica in (r.name, r.name.split("-", 1)[0])]
-            if len(chosen) != 1:
+            logs = [log for log in logs if self.replica in _names(log[0])]
+            if len(logs) != 1:
                 names = ", ".join(r.name for r in replicas)
                 raise OptionError(
-                    f"{self.replica!r} matches {len(chosen)} of the replicas {names}, expected one"
+                    f"{self.replica!r} matches {len(logs)} of the replicas {names}, expected one"
                 )
-        else:
-            # Of several with the same end offset, the one that starts first holds the most.
-            chosen = [max(replicas, key=lambda r: (end_offset(r), -r.start_offset))]
-        return Source((_place(chosen[0]),), "", "", self.options)
+        # Of several with the same end offset, the one that starts first holds the most.
+        chosen, limit = max(
+            logs, key=lambda log: (min(end_offset(log[0]), log[1].end), -log[0].start_offset)
+        )
+        found = dict(self.options)
+        if limit.end != OFFSET_MAX:
+            found["highWatermark"] = str(limit.end)
+        return Source((_place(chosen),), "", "", found)
 
     def read(self, spark: SparkSession, layer: str, **options: Any) -> DataFrame:
         found: DataFrame = (
@@ -88,6 +103,25 @@ class Source:
         return found | {name: str(value) for name, value in given.items()}
 
 
+def _read_again(read: Callable[[], T]) -> T:
+    """Read directories, again if a running node deletes a file meanwhile.
+
+    Raises FileGoneError, or Spark's error around it, if that happens each time.
+    """
+    for _ in range(READS_MAX - 1):
+        try:
+            return read()
+        except Exception as error:
+            if not is_file_gone(error):
+                raise
+    return read()
+
+
+def _names(replica: LogReplica) -> tuple[str, str]:
+    """The full name of a replica, and its node id."""
+    return replica.name, replica.name.split("-", 1)[0]
+
+
 def _place(replica: LogReplica) -> Path:
     if replica.properties is not None:
         return replica.directory
@@ -100,6 +134,21 @@ def ledger_of(spark: SparkSession, source: Source, offset: int | None = None) ->
     """Read the ledger with the snapshots that a state before `offset` needs."""
     end = offset if source.bootstrap else None
     return source.read(spark, columns.LEDGER, endOffset=end, snapshots=_snapshots(source))
+
+
+def _held_ledger(spark: SparkSession, source: Source, offset: int | None = None) -> DataFrame:
+    """Read the ledger once, and keep it: a log that is read again may lack its old records."""
+
+    def read() -> DataFrame:
+        rows = ledger_of(spark, source, offset).persist()
+        try:
+            rows.count()
+        except Exception:
+            rows.unpersist()
+            raise
+        return rows
+
+    return _read_again(read)
 
 
 def _snapshots(source: Source) -> str:
@@ -136,9 +185,11 @@ def update(
     tables = _Tables(spark, out, sink, report)
     tables.counts["ledger"] = stored.count()
     tables.decode(source, columns.BATCHES)
-    now = ledger_of(spark, source)
+    now = _held_ledger(spark, source)
     seeds = now.where(now["snapshot"].isNotNull())
-    _write_derived(tables, as_of(now), history(stored.unionByName(seeds)))
+    # A ledger of an earlier release lacks newer columns.
+    whole = stored.unionByName(seeds, allowMissingColumns=True)
+    _write_derived(tables, as_of(now), history(whole))
     return tables.counts
 
 
@@ -167,10 +218,10 @@ class _Tables:
         Parquet tables on a local file system are written by the cheaper `tables.write_layer`.
         """
         if self.sink is not Sink.PARQUET or not Files(self.spark, self.out).are_local:
-            return self.write(layer, source.read(self.spark, layer, **options))
+            return _read_again(lambda: self.write(layer, source.read(self.spark, layer, **options)))
         self.report(layer)
         given = source.given(layer, **options)
-        self.counts[layer] = write_layer(self.spark, given, self.out, layer)
+        self.counts[layer] = _read_again(lambda: write_layer(self.spark, given, self.out, layer))
         return self.spark.read.parquet(f"{self.out}/{layer}")
 
 
@@ -257,7 +308,7 @@ def state_rows(
     time: datetime | None,
 ) -> DataFrame:
     """Return the state, or the entities of one kind with their own columns."""
-    rows = ledger_of(spark, source.log(), offset)
+    rows = _held_ledger(spark, source.log(), offset)
     found = as_of(rows, offset=offset, time=time)
     if kind is None:
         return found.orderBy("kind", "key")
@@ -271,7 +322,7 @@ def history_rows(
     spark: SparkSession, source: Source, plots: Path | None, title: str
 ) -> tuple[list[dict[str, Any]], tuple[Path, Path] | None]:
     """Return the intervals, and the paths of their plots, None without `plots`."""
-    found = [row.asDict() for row in history(ledger_of(spark, source.log())).collect()]
+    found = [row.asDict() for row in history(_held_ledger(spark, source.log())).collect()]
     return found, None if plots is None else draw(found, title, plots)
 
 
@@ -280,16 +331,12 @@ def audit_rows(
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Return the violations and the names of the audited replicas.
 
-    Starts again if a running node deletes a file meanwhile. Raises FileGoneError, or Spark's error
-    around it, if that happens each time.
+    Raises FileGoneError, or Spark's error around it, if a running node keeps deleting files.
     """
-    for attempt in range(1, AUDITS_MAX + 1):
+
+    def read() -> tuple[list[dict[str, Any]], list[str]]:
         replicas = find_replicas(list(source.paths))
-        try:
-            found = audit(spark, replicas, high_watermark=high_watermark).collect()
-        except (FileGoneError, PySparkException) as error:
-            if not is_file_gone(error) or attempt == AUDITS_MAX:
-                raise
-        else:
-            break
-    return [row.asDict() for row in found], [replica.name for replica in replicas]
+        found = audit(spark, replicas, high_watermark=high_watermark).collect()
+        return [row.asDict() for row in found], [replica.name for replica in replicas]
+
+    return _read_again(read)

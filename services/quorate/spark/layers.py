@@ -26,6 +26,7 @@ from quorate.spark.fields import arrow_type
 from quorate.spark.options import OFFSET_MAX
 
 HEAD = ("replica", "snapshot", "offset", "epoch", "timestamp", "version")
+COMMITTED = "committed"
 _SNAPSHOT_SHIFT = 1 << 48
 
 
@@ -42,12 +43,13 @@ def ledger(raw: DataFrame) -> DataFrame:
 def _decoded(raw: DataFrame, layer: str) -> DataFrame:
     def decode(found: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
         for batch in found:
-            for replica, snapshot, file, position, data in zip(
-                *(column.to_pylist() for column in batch.columns), strict=True
-            ):
-                chunk = framing.whole(data)
-                chunk.file_position = position
-                yield rows(layer, chunk, ChunkOrigin(replica, file, snapshot), 0, OFFSET_MAX)
+            for row in batch.to_pylist():
+                chunk = framing.whole(row["data"])
+                chunk.file_position = row["position"]
+                # Tables of earlier releases lack the column.
+                committed_end = row.get("committed_end") or 0
+                origin = ChunkOrigin(row["replica"], row["file"], row["snapshot"], committed_end)
+                yield rows(layer, chunk, origin, 0, OFFSET_MAX)
 
     return raw.mapInArrow(decode, from_arrow_schema(layer_schema(layer)))
 
@@ -62,12 +64,14 @@ def typed(found: DataFrame, type_name: str) -> DataFrame:
         raise OptionError(f"unknown record type {type_name!r}")
     cls = RECORD_TYPES[api_key]
     wanted = field_types(cls)
+    if COMMITTED not in found.columns:  # a table of an earlier release
+        found = found.withColumn(COMMITTED, F.lit(None).cast("boolean"))
     mine = found.where((F.col("type") == type_name) & F.col("data").isNotNull())
     if not len(wanted):
-        return mine.select(*HEAD)
-    parsed = mine.select(*HEAD, F.from_json("data", wanted).alias("_"))
+        return mine.select(*HEAD, COMMITTED)
+    parsed = mine.select(*HEAD, COMMITTED, F.from_json("data", wanted).alias("_"))
     fields = [_with_default(cls, spec) for spec in cls.FIELDS]
-    return parsed.select(*HEAD, *fields)
+    return parsed.select(*HEAD, *fields, COMMITTED)
 
 
 def field_types(cls: type[MetadataRecord]) -> StructType:

@@ -6,6 +6,8 @@
     layer               ledger (default), batches, raw, or a record type such as PARTITION_RECORD
     startOffset         "earliest" (default), for streams also "latest", or an offset
     endOffset           "latest" (default) or an offset, exclusive
+    highWatermark       "derived" (default) or an offset: files are read up to it, and the records
+                        before it are known to be committed (see `committed`)
     snapshots           none (default), newest, all, or an offset (the newest that ends by it)
     failOnDataLoss      true (default): offsets that a snapshot replaced are an error, and so are
                         offsets that files lack, or have twice or out of order
@@ -28,6 +30,7 @@ from quorate.spark.files import PIECE_BYTES, LogReplica, find_replicas
 from quorate.spark.live import QuorumConnection
 
 EARLIEST, LATEST = "earliest", "latest"
+DERIVED = "derived"
 NONE, NEWEST, ALL = "none", "newest", "all"
 RECORDS_PER_PARTITION = 500_000
 OFFSET_MAX = (1 << 63) - 1
@@ -45,6 +48,7 @@ _NAMES = {
         "layer",
         "startOffset",
         "endOffset",
+        "highWatermark",
         "snapshots",
         "failOnDataLoss",
         "verifyChecksums",
@@ -58,7 +62,10 @@ _NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """Parsed options. start: None for the log's start, -1 for its end; end: None for its end."""
+    """Parsed options. start: None for the log's start, -1 for its end; end: None for its end.
+
+    high_watermark: None if it is to be derived.
+    """
 
     paths: tuple[Path, ...]
     quorum: QuorumConnection | None
@@ -71,6 +78,7 @@ class SourceOptions:
     records_per_trigger: int | None = None
     records_per_partition: int = RECORDS_PER_PARTITION
     piece_bytes: int = PIECE_BYTES
+    high_watermark: int | None = None
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> SourceOptions:
@@ -92,6 +100,9 @@ class SourceOptions:
             raise OptionError("a running quorum serves only its newest snapshot")
         if bootstrap and layer == RAW and snapshots != NONE:
             raise OptionError("the layer raw of a running quorum has no snapshots")
+        high_watermark = values.offset("highWatermark", DERIVED, {DERIVED: None})
+        if bootstrap and high_watermark is not None:
+            raise OptionError("reads of a running quorum end at its own high watermark")
         return cls(
             paths,
             QuorumConnection.of(bootstrap, values.texts) if bootstrap else None,
@@ -104,6 +115,7 @@ class SourceOptions:
             values.positive("maxRecordsPerTrigger", None),
             values.positive("recordsPerPartition", RECORDS_PER_PARTITION) or RECORDS_PER_PARTITION,
             values.positive("pieceBytes", PIECE_BYTES) or PIECE_BYTES,
+            high_watermark,
         )
 
     @property

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from quorate.spark.errors import JavaError, PipelineError
+from quorate.spark.errors import JavaError, PipelineError, innermost_cause
 
 JAVA_MIN = 17
 JAVA_TIMEOUT_S = 30
@@ -122,7 +122,7 @@ def build_session(
         try:
             session = builder.getOrCreate()
         except Exception as error:
-            raise PipelineError(f"Spark did not start: {_first_line(error)}") from error
+            raise PipelineError(f"Spark did not start: {innermost_cause(error)}") from error
     session.sparkContext.setLogLevel("ERROR")
     session.dataSource.register(QuorateSource)
     return session
@@ -146,14 +146,6 @@ def _stderr_aside() -> Iterator[None]:
         finally:
             os.dup2(kept, 2)
             os.close(kept)
-
-
-def _first_line(error: Exception) -> str:
-    """The innermost cause that Java names in an error text with stack traces."""
-    lines = [line.strip() for line in str(error).strip().splitlines()]
-    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
-    thrown = [line.removeprefix(": ") for line in lines if line.startswith(": ")]
-    return next(iter([*reversed(causes), *thrown, *lines]), type(error).__name__)
 
 
 def _chosen_master(master: str | None) -> str:

@@ -23,7 +23,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from quorate.spark.errors import PipelineError
+from quorate.spark.errors import PipelineError, innermost_cause
 
 _RANGE = re.compile(r"^range=(\d{20})-(\d{20})$", re.ASCII)
 _HIDDEN = "_writing-"
@@ -45,14 +45,23 @@ def range_name(offsets: Range) -> str:
 
 
 class Files:
-    """A directory, accessed through Hadoop's file system."""
+    """A directory, accessed through Hadoop's file system.
+
+    Raises PipelineError if Spark has no file system for the URL's scheme.
+    """
 
     def __init__(self, spark: SparkSession, root: str) -> None:
         jvm: Any = spark._jvm
         java: Any = spark._jsc
         self._path = jvm.org.apache.hadoop.fs.Path
         self.root = root
-        self._fs = self._path(root).getFileSystem(java.hadoopConfiguration())
+        try:
+            self._fs = self._path(root).getFileSystem(java.hadoopConfiguration())
+        except Exception as error:
+            raise PipelineError(
+                f"Spark cannot access {root}: {innermost_cause(error)}. Most file systems need a "
+                "Hadoop module on Spark's class path, such as hadoop-aws for s3a"
+            ) from None
 
     def _at(self, name: str) -> Any:
         return self._path(self.root, name)
@@ -144,7 +153,8 @@ class OffsetTable:
 
     def _write_delta(self, rows: DataFrame, offsets: Range) -> None:
         inside = f"offset >= {offsets[0]} AND offset < {offsets[1]}"
-        writer = rows.write.format("delta").mode("overwrite")
+        # A table of an earlier release lacks newer columns.
+        writer = rows.write.format("delta").mode("overwrite").option("mergeSchema", "true")
         if Files(self.spark, self.path).exists("_delta_log"):
             writer = writer.option("replaceWhere", inside)
         writer.save(self.path)
@@ -181,7 +191,9 @@ class OffsetTable:
             return self.spark.read.format("delta").load(self.path)
         if not self._ranges(files):
             raise PipelineError(f"{self.path} does not contain a table")
-        return self.spark.read.parquet(self.path).drop("range")
+        # Ranges that an earlier release wrote lack newer columns.
+        whole = self.spark.read.option("mergeSchema", "true").parquet(self.path)
+        return whole.drop("range")
 
 
 def without(rows: DataFrame, held: Sequence[Range], offsets: Range) -> DataFrame:

@@ -5,6 +5,10 @@ from an older checkpoint or from the beginning. If none does, the records of app
 compared with what there is of the log, and the rest with the checkpoints of the same end offset on
 other replicas, of which most are right. A checkpoint that agrees with one of the logs is right.
 
+All checkpoints of an end offset are judged by one of Spark's tasks (`findings_at`), which replays
+one log for all of them unless one disagrees. It keeps a digest in place of each entity and record,
+and replays again to name those that differ.
+
 SCRAM credentials are excluded: when a user's credential is deleted, Kafka 4.3's own snapshots lose
 other users' credentials of the same mechanism that the log still holds (as Kafka's golden
 directories show).
@@ -14,8 +18,9 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 
 from quorate.log.snapshots import CHECKPOINT_SUFFIX
@@ -32,11 +37,13 @@ from quorate.spark.envelope import Records
 from quorate.spark.errors import DamagedError
 from quorate.spark.files import LogReplica, SnapshotFile, end_of_file, opened, size_of
 from quorate.spark.options import OFFSET_MAX
-from quorate.spark.replay import SCRAM, Data, StateReplay
+from quorate.spark.replay import SCRAM, Data, StateReplay, fields_text
 
-Things = dict[tuple[str, str], Data]
+Things = frozenset[bytes]
+"""Entities, each as the digest of its name and that of its fields."""
 DIFFERENCES_MAX = 20
 """The maximum number of differing entities that one comparison reports."""
+_DIGEST_BYTES = 16
 
 
 Part = tuple[Path, int, int]
@@ -45,10 +52,21 @@ Part = tuple[Path, int, int]
 
 @dataclass(frozen=True, slots=True)
 class _Contents:
-    """The entities of the metadata, and the records of applications."""
+    """The entities of the metadata, and the records of applications, in some files."""
 
+    parts: tuple[Part, ...]
     things: Things
     applications: ApplicationRecords
+
+    def named(self, wanted: Set[bytes]) -> dict[tuple[str, str], Data]:
+        """The entities of which the digests of the names are wanted, by kind and key."""
+        replay = StateReplay()
+        _replay(replay, ApplicationRecords(), self.parts)
+        return {
+            (kind, key): fields
+            for kind, key, fields, _ in replay.rows()
+            if kind != SCRAM and _digest(kind, key) in wanted
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +77,12 @@ class _Copy:
     snapshot: SnapshotFile
     contents: _Contents
 
+    @property
+    def path(self) -> Path:
+        return self.snapshot.path
+
     def finding(self, text: str, by: LogReplica, offset: int, position: int | None) -> Finding:
-        path = self.snapshot.path
+        path = self.path
         return Finding(
             AuditRule.SNAPSHOT,
             offset,
@@ -89,7 +111,7 @@ Comparison = Callable[[_Copy, _Contents, LogReplica, str], list[Finding]]
 """Compares a checkpoint with contents from a replica's log or checkpoint."""
 
 
-def _load(parts: Iterable[Part], start: int, *, is_whole: bool = True) -> _Contents | None:
+def _load(parts: Sequence[Part], start: int, *, is_whole: bool = True) -> _Contents | None:
     """Replay the files' records; None if a file is damaged.
 
     start: the offset from which on the parts contain the whole log. is_whole: if not, only the
@@ -98,13 +120,28 @@ def _load(parts: Iterable[Part], start: int, *, is_whole: bool = True) -> _Conte
     replay = StateReplay() if is_whole else None
     applications = ApplicationRecords(start)
     try:
-        for part in parts:
-            _replay_file(replay, applications, *part)
+        _replay(replay, applications, parts)
     except DamagedError:
         return None
     rows = () if replay is None else replay.rows()
-    things = {(kind, key): fields for kind, key, fields, _ in rows if kind != SCRAM}
-    return _Contents(things, applications)
+    things = frozenset(
+        _digest(kind, key) + _digest(fields_text(fields))
+        for kind, key, fields, _ in rows
+        if kind != SCRAM
+    )
+    return _Contents(tuple(parts), things, applications)
+
+
+def _digest(*texts: str) -> bytes:
+    data = "\0".join(texts).encode(errors="surrogatepass")
+    return blake2b(data, digest_size=_DIGEST_BYTES).digest()
+
+
+def _replay(
+    replay: StateReplay | None, applications: ApplicationRecords, parts: Iterable[Part]
+) -> None:
+    for path, start, end in parts:
+        _replay_file(replay, applications, path, start, end)
 
 
 def _replay_file(
@@ -151,22 +188,32 @@ def _decoded(
             continue
 
 
-def snapshot_findings(replicas: Sequence[LogReplica], damaged: set[str]) -> Iterator[Finding]:
-    """Find checkpoints that disagree. Skips files in `damaged`, which are already reported."""
-    for end in sorted({s.id.offset for replica in replicas for s in replica.snapshots} - {0}):
-        copies = list(_copies(replicas, end, damaged))
-        logs: dict[str, _Log | None] = {}
-        for copy in copies:
-            for compare in (_compare, _compare_applications):
-                others = [other for other in copies if other is not copy]
-                yield from _judge(copy, compare, _logs(copy, replicas, logs, damaged), others)
+def snapshot_ends(replicas: Sequence[LogReplica]) -> list[int]:
+    """The end offsets of all checkpoints, except for that of an empty log."""
+    return sorted({s.id.offset for replica in replicas for s in replica.snapshots} - {0})
+
+
+def findings_at(end: int, replicas: Sequence[LogReplica], damaged: set[str]) -> Iterator[Finding]:
+    """Find checkpoints of an end offset that disagree.
+
+    Skips files in `damaged`, which are already reported.
+    """
+    logs: dict[str, _Log | None] = {}
+    for copy in _copies(replicas, end, damaged):
+        for compare in (_compare, _compare_applications):
+            others = (other for other in _copies(replicas, end, damaged) if other.path != copy.path)
+            yield from _judge(copy, compare, _logs(copy, replicas, logs, damaged), others)
 
 
 def _judge(
-    copy: _Copy, compare: Comparison, logs: Iterable[_Log], others: Sequence[_Copy]
+    copy: _Copy, compare: Comparison, logs: Iterable[_Log], others: Iterable[_Copy]
 ) -> list[Finding]:
-    """Compare a checkpoint with logs until one agrees. Without a whole log, also with `others`."""
-    first: list[Finding] = []
+    """Compare a checkpoint with logs until one agrees. Without a whole log, also with `others`.
+
+    If none agrees, its own log says what is wrong.
+    """
+    by_own: list[Finding] = []
+    by_other: list[Finding] = []
     has_whole = False
     for log in logs:
         if compare is _compare and not log.is_whole:
@@ -175,7 +222,11 @@ def _judge(
         found = compare(copy, log.contents, log.by, "log")
         if not found and log.is_whole:
             return []
-        first = first or found
+        if log.by is copy.replica:
+            by_own = found
+        else:
+            by_other = by_other or found
+    first = by_own or by_other
     return first if first or has_whole else _by_majority(copy, compare, others)
 
 
@@ -194,11 +245,12 @@ def _logs(
     loaded: dict[str, _Log | None],
     damaged: set[str],
 ) -> Iterator[_Log]:
-    """Yield the logs that reach the checkpoint's end, that of its own replica first.
+    """Yield the logs that reach the checkpoint's end.
 
-    loaded: by the name of the replica.
+    loaded: by the name of the replica. These come first, then that of the checkpoint's own replica.
     """
-    for by in [copy.replica, *(r for r in replicas if r is not copy.replica)]:
+    order = [copy.replica, *(r for r in replicas if r is not copy.replica)]
+    for by in sorted(order, key=lambda by: by.name not in loaded):
         if by.name not in loaded:
             loaded[by.name] = _load_log(by, copy.snapshot.id.offset, damaged)
         found = loaded[by.name]
@@ -206,14 +258,11 @@ def _logs(
             yield found
 
 
-def _by_majority(copy: _Copy, compare: Comparison, others: Sequence[_Copy]) -> list[Finding]:
+def _by_majority(copy: _Copy, compare: Comparison, others: Iterable[_Copy]) -> list[Finding]:
     """Compare a checkpoint with others of its end offset; it is right if half of them agree."""
-    disagreeing = [
-        found
-        for other in others
-        if (found := compare(copy, other.contents, other.replica, "checkpoint"))
-    ]
-    return disagreeing[0] if 2 * len(disagreeing) > len(others) else []
+    found = [compare(copy, other.contents, other.replica, "checkpoint") for other in others]
+    disagreeing = [each for each in found if each]
+    return disagreeing[0] if 2 * len(disagreeing) > len(found) else []
 
 
 def _load_log(replica: LogReplica, end: int, damaged: set[str]) -> _Log | None:
@@ -246,8 +295,10 @@ def _load_log(replica: LogReplica, end: int, damaged: set[str]) -> _Log | None:
 
 
 def _compare(copy: _Copy, expected: _Contents, by: LogReplica, source: str) -> list[Finding]:
-    ours, theirs = copy.contents.things, expected.things
-    differing = [key for key in sorted({*ours, *theirs}) if ours.get(key) != theirs.get(key)]
+    differing = {thing[:_DIGEST_BYTES] for thing in copy.contents.things ^ expected.things}
+    if not differing:
+        return []
+    ours, theirs = copy.contents.named(differing), expected.named(differing)
     return [
         copy.finding(
             f"{kind} {key} is {_shown(ours.get((kind, key)))}, but "
@@ -256,7 +307,7 @@ def _compare(copy: _Copy, expected: _Contents, by: LogReplica, source: str) -> l
             copy.snapshot.id.offset,
             None,
         )
-        for kind, key in differing[:DIFFERENCES_MAX]
+        for kind, key in sorted({*ours, *theirs})[:DIFFERENCES_MAX]
     ]
 
 

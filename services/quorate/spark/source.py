@@ -9,10 +9,14 @@ Rules:
    open theirs in `read`.
 2. Rows are Arrow record batches, one per chunk of a few MiB. Memory does not grow with the log.
 3. A stream's offsets are the log's. A range always yields the same rows, because committed records
-   never change. Reads from a running quorum stop at the high watermark.
+   never change. Reads from a running quorum stop at the high watermark, and those from several
+   directories of a cluster at the derived committed offset (`committed`). A stream of these reads
+   the first of the directories; the others only tell what is committed.
 4. Reading offsets that a snapshot has replaced raises `CompactedError`, and files that lack
    offsets, or hold them twice or out of order, raise `DataLossError` (`coverage`), unless
    failOnDataLoss=false.
+5. The directory of a running node is listed for each of Spark's jobs, so two jobs over a DataFrame
+   may see different logs. Persist the DataFrame to read the log once.
 
 See `options` for the options.
 """
@@ -37,8 +41,15 @@ from pyspark.sql.types import StructType
 from quorate.log.scan import find_batch, may_follow
 from quorate.spark import framing
 from quorate.spark.columns import ChunkOrigin, layer_schema, rows
+from quorate.spark.committed import log_limits
 from quorate.spark.coverage import Coverage
-from quorate.spark.errors import DamagedError, FileGoneError, NotALogError, OptionError
+from quorate.spark.errors import (
+    DamagedError,
+    FileGoneError,
+    NotALogError,
+    OptionError,
+    UnknownCommitError,
+)
 from quorate.spark.files import LogReplica, SnapshotFile, cut, end_offset, opened, size_of
 from quorate.spark.framing import INCOMPLETE, Chunk
 from quorate.spark.live import LiveReader, lost
@@ -200,7 +211,8 @@ def _check_fault(
 
 def _read_live(options: SourceOptions, part: LivePart) -> Iterator[RecordBatch]:
     assert options.quorum is not None
-    origin = ChunkOrigin("leader", ",".join(options.quorum.addresses))
+    name = ",".join(options.quorum.addresses)
+    origin = ChunkOrigin("leader", name, committed_end=part.to_offset)
     with LiveReader(options.quorum) as reader:
         for data in reader.batches(
             part.from_offset, part.to_offset, fail_on_loss=options.fail_on_loss
@@ -226,14 +238,20 @@ def _read_live_snapshot(options: SourceOptions) -> Iterator[RecordBatch]:
 
 
 def file_parts(
-    options: SourceOptions, replica: LogReplica, start: int, end: int, *, has_end: bool = False
+    options: SourceOptions,
+    replica: LogReplica,
+    start: int,
+    end: int,
+    *,
+    committed_end: int = 0,
+    has_end: bool = False,
 ) -> Iterator[FilePart]:
     """Yield the pieces of a replica's segments that can hold offsets in [start, end).
 
-    has_end: whether the log is known to reach `end`.
+    committed_end: see `ChunkOrigin`. has_end: whether the log is known to reach `end`.
     """
     for segment, after in replica.segments_between(start, end):
-        origin = ChunkOrigin(replica.name, str(segment.path))
+        origin = ChunkOrigin(replica.name, str(segment.path), committed_end=committed_end)
         following = end if after is None and has_end else after
         for piece in cut(segment.path, options.piece_bytes):
             is_end = piece.next_offset is None
@@ -261,18 +279,23 @@ def snapshot_parts(options: SourceOptions, replica: LogReplica) -> list[FilePart
             0,
             OFFSET_MAX,
         )
-        for snapshot in chosen_snapshots(replica, options.snapshots)
+        for snapshot in chosen_snapshots(replica, options.snapshots, options.high_watermark)
     ]
 
 
-def chosen_snapshots(replica: LogReplica, which: str) -> tuple[SnapshotFile, ...]:
+def chosen_snapshots(
+    replica: LogReplica, which: str, high_watermark: int | None = None
+) -> tuple[SnapshotFile, ...]:
+    """The selected checkpoints of those that end by the high watermark."""
+    end = OFFSET_MAX if high_watermark is None else high_watermark
+    found = tuple(s for s in replica.snapshots if s.id.offset <= end)
     if which == NONE:
         return ()
     if which == ALL:
-        return replica.snapshots
+        return found
     if which == NEWEST:
-        return replica.snapshots[-1:]
-    return tuple(s for s in replica.snapshots if s.id.offset <= int(which))[-1:]
+        return found[-1:]
+    return tuple(s for s in found if s.id.offset <= int(which))[-1:]
 
 
 class QuorateReader(DataSourceReader):
@@ -290,14 +313,17 @@ class QuorateReader(DataSourceReader):
     def _files(self) -> list[InputPartition]:
         options = self._options
         found: list[InputPartition] = []
-        for replica in options.replicas():
+        replicas = options.replicas()
+        limits = log_limits(replicas, options.high_watermark)
+        for replica, limit in zip(replicas, limits, strict=True):
             start = replica.start_offset
             if options.start is not None:
                 if 0 <= options.start < start and replica.segments and options.fail_on_loss:
                     raise lost(options.start, start)
                 start = options.start
             found += snapshot_parts(options, replica)
-            found += file_parts(options, replica, start, options.end_or_max)
+            end = min(options.end_or_max, limit.end)
+            found += file_parts(options, replica, start, end, committed_end=limit.committed_end)
         return found
 
     def _live(self) -> list[InputPartition]:
@@ -326,6 +352,11 @@ def _planned(plan: Callable[[], T]) -> T:
     return plan()
 
 
+def _is_one_log(replicas: Sequence[LogReplica]) -> bool:
+    clusters = {None if r.properties is None else r.properties.cluster_id for r in replicas}
+    return len(replicas) == 1 or (len(clusters) == 1 and None not in clusters)
+
+
 def ranges(start: int, end: int, size: int) -> list[LivePart]:
     return [LivePart(first, min(first + size, end)) for first in range(start, end, size)]
 
@@ -336,9 +367,9 @@ class QuorateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._target: int | None = None
-        if options.quorum is None and len(options.replicas()) != 1:
+        if options.quorum is None and not _is_one_log(options.replicas()):
             raise OptionError(
-                "a stream follows one log: specify one node's directory, or bootstrap"
+                "a stream follows one log: specify directories of one cluster, or bootstrap"
             )
         if options.snapshots != NONE:
             raise OptionError("a stream has no snapshots: read them with spark.read")
@@ -352,8 +383,9 @@ class QuorateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return extent.start, extent.end
 
     def _file_extent(self) -> tuple[int, int]:
-        (replica,) = self._options.replicas()
-        return replica.start_offset, end_offset(replica)
+        replicas = self._options.replicas()
+        limit = log_limits(replicas, self._options.high_watermark)[0]
+        return replicas[0].start_offset, min(end_offset(replicas[0]), limit.end)
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 (Spark's name)
         wanted = self._options.start
@@ -365,7 +397,12 @@ class QuorateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(  # noqa: N802
         self, start: dict[str, int] | None = None, limit: Any = None
     ) -> dict[str, int]:
-        first, end = self._extent()
+        try:
+            first, end = self._extent()
+        except UnknownCommitError:
+            if start is None or self._target is not None:
+                raise
+            return start  # during an election: a later trigger knows more
         if start is not None and start["offset"] < first and self._options.fail_on_loss:
             raise lost(start["offset"], first)
         latest = min(end, self._options.end_or_max)
@@ -396,12 +433,17 @@ class QuorateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _files(self, begin: int, stop: int) -> list[FilePart]:
         options = self._options
-        (replica,) = options.replicas()
+        replicas = options.replicas()
+        replica = replicas[0]
         if begin < replica.start_offset and options.fail_on_loss:
             raise lost(begin, replica.start_offset)
         if not replica.segments:
             raise NotALogError(f"{replica.partition} no longer has any segments")
-        return list(file_parts(options, replica, begin, stop, has_end=True))
+        # Of several directories, only committed offsets are announced.
+        certain = stop
+        if len(replicas) == 1:
+            certain = log_limits(replicas, options.high_watermark)[0].committed_end
+        return list(file_parts(options, replica, begin, stop, committed_end=certain, has_end=True))
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         return read_part(self._options, partition)

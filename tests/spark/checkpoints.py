@@ -1,0 +1,15 @@
+"""Judging checkpoints without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from quorate.spark.audit_rules import Finding
+from quorate.spark.files import LogReplica
+from quorate.spark.snapshot_audit import findings_at, snapshot_ends
+
+
+def snapshot_findings(replicas: Sequence[LogReplica]) -> list[Finding]:
+    """What the audit finds wrong with the checkpoints of some replicas."""
+    ends = snapshot_ends(replicas)
+    return [found for end in ends for found in findings_at(end, replicas, set())]

@@ -10,10 +10,9 @@ first. Prints a line of JSON for each figure: the writer's own latency without a
 the watchers' p50, p99 and maximum, and the resident memory of all nodes before and with watchers.
 
 Quorate's watchers run in processes of `PER_PROCESS`, because one Python process would measure
-itself; etcd's in one process of Go (`etcd_watch`, built on first use). Both have 50 watchers on a
-connection, which etcd's client multiplexes over one stream. etcd's harness is that of
-`tests.bench` (QUORATE_PEERS, or ../shared/peers beside the repository); without it only Quorate is
-measured.
+itself; etcd's in one process of Go (`etcd_watch`, built on first use). Both have 50 watchers to a
+client, which multiplexes them over one stream. etcd's harness is that of `tests.bench`
+(QUORATE_PEERS, or ../shared/peers beside the repository); without it only Quorate is measured.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from tests.bench.__main__ import PEERS, ROOT, console
 
 HERE = Path(__file__).resolve().parent
 PER_PROCESS = 500
-PER_CHANNEL = 50
+PER_CLIENT = 50
 VALUE = bytes(256)
 WORKLOAD = "watch"
 WAIT_S = 120.0
@@ -73,12 +72,12 @@ async def watch(bootstrap: list[str], begin: int, watchers: int, records: int) -
     async with AsyncExitStack() as stack:
         clients = [
             await stack.enter_async_context(QuorumClient(bootstrap))
-            for _ in range(-(-watchers // PER_CHANNEL))
+            for _ in range(-(-watchers // PER_CLIENT))
         ]
         times: list[list[int]] = [[] for _ in range(watchers)]
 
         async def follow(number: int) -> None:
-            client = clients[number // PER_CHANNEL]
+            client = clients[number // PER_CLIENT]
             async for _ in client.read(begin, follow=True, max_records=records + 1):
                 times[number].append(time.monotonic_ns())
 

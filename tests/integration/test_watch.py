@@ -145,12 +145,13 @@ def test_nothing_is_missed_or_repeated_when_controllers_are_killed(trio: Quorum)
     asyncio.run(kill_one_after_another(trio))
 
 
-async def follow_in_many(address: str, watchers: int, batches: int) -> None:
+async def follow_in_many(address: str, watchers: int, per_client: int, batches: int) -> None:
     async with AsyncExitStack() as stack:
         writer = await stack.enter_async_context(QuorumClient([address]))
         begin = await writer.append_value(b"first")
         clients = [
-            await stack.enter_async_context(QuorumClient([address])) for _ in range(watchers // 50)
+            await stack.enter_async_context(QuorumClient([address]))
+            for _ in range(watchers // per_client)
         ]
         got: list[list[int]] = [[] for _ in range(watchers)]
 
@@ -167,8 +168,10 @@ async def follow_in_many(address: str, watchers: int, batches: int) -> None:
         assert all(offsets == [begin, *appended] for offsets in got)
 
 
-def test_500_watchers_of_one_controller_get_each_batch(lone_node: Node) -> None:
-    asyncio.run(follow_in_many(lone_node.address, 500, 10))
+@pytest.mark.parametrize("per_client", [1, 50])
+def test_500_watchers_of_one_controller_get_each_batch(lone_node: Node, per_client: int) -> None:
+    """Those of one client share a stream."""
+    asyncio.run(follow_in_many(lone_node.address, 500, per_client, 10))
 
 
 def test_a_program_without_asyncio_follows_the_log(lone_node: Node) -> None:

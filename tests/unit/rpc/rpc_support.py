@@ -283,7 +283,8 @@ class Node:
         first = ReadChunk(ErrorCode.NONE, self.leader, self.end_offset, next_offset=position)
         await stream.send(SharedChunk(first))
         while True:
-            for batch in self.batches[sent:]:
+            while sent < len(self.batches):  # more may come while a chunk is sent
+                batch = self.batches[sent]
                 sent += 1
                 end = read_header(batch).end_offset
                 if end > position:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
 
 import grpc.aio
@@ -105,10 +105,11 @@ async def test_a_client_that_leaves_is_forgotten(tmp_path: Path) -> None:
 
 
 async def test_a_large_batch_reaches_every_watcher(tmp_path: Path) -> None:
-    """Responses wait for room, which several of them do not have at once."""
-    async with served(tmp_path / "a") as node, node.client() as client:
+    """Responses wait for room, which those of several clients do not have at once."""
+    async with served(tmp_path / "a") as node, AsyncExitStack() as stack:
+        client, *others = [await stack.enter_async_context(node.client()) for _ in range(13)]
         begin = await client.append_value(b"first")
-        readers = [client.read(begin + 1, follow=True, max_records=2) for _ in range(12)]
+        readers = [each.read(begin + 1, follow=True, max_records=2) for each in others]
         tasks = [asyncio.create_task(_sizes(reader)) for reader in readers]
         await until("all wait", lambda: node.hub.count == 12)
         for size in (7_000_000, 6_000_000):

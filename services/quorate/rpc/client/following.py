@@ -1,7 +1,7 @@
-"""The client's side of reads that follow the log: they last until the caller cancels them.
+"""The client's side of reads that follow the log, at one node after another.
 
 Rules:
-1. A read goes to any node, in random order, so that many watchers spread over the nodes. A
+1. A read goes to any node, in random order, so that many clients spread over the nodes. A
    linearizable one goes to the leader.
 2. When a stream ends for whatever reason, the read continues at another node, at the offset after
    what was returned. The node may lag behind: it then waits for that offset, so that no record is
@@ -15,6 +15,8 @@ Rules:
    treated like a broken connection.
 6. A node of an earlier version ends the read where its log ends. The read is then repeated every
    `POLL_S`.
+
+`watching` distributes what a stream brings to the watchers of a client.
 """
 
 from __future__ import annotations
@@ -22,9 +24,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass, field, replace
-from typing import NoReturn
 
 from quorate.raft.errors import ErrorCode
 from quorate.records.batch import Record
@@ -52,6 +52,8 @@ BACKOFF_MAX_S = 5.0
 HEALTHY_S = 5.0
 """A stream that lasted this long, or brought records, resets the back-off."""
 POLL_S = 0.2
+RECORD_BYTES = 256
+"""Memory of one decoded record, besides the bytes that were sent."""
 
 ELSEWHERE = frozenset(
     {
@@ -66,7 +68,7 @@ ELSEWHERE = frozenset(
 """The errors of one node, or of the moment: another node, or the same one later, may do better."""
 
 
-class _NodeError(Exception):
+class NoLongerServedError(Exception):
     """The stream ended, and the read continues elsewhere; the text is the reason."""
 
 
@@ -81,7 +83,7 @@ class _Round:
 
 
 @dataclass(slots=True)
-class _Backoff:
+class StreamBackoff:
     """Pauses between rounds: random, up to a limit that doubles."""
 
     limit_s: float = BACKOFF_MIN_S
@@ -95,91 +97,151 @@ class _Backoff:
         return pause_s
 
 
-class LogFollower:
-    """The following reads of one client."""
+@dataclass(frozen=True, slots=True)
+class DecodedChunk:
+    """A part of the log: its records, each with the offset after it, and where the log continues.
+
+    size_bytes: about what it takes in memory.
+    """
+
+    records: list[tuple[Record, int]]
+    next_offset: int
+    size_bytes: int
+
+
+class LogStream:
+    """The log from `request.from_offset` on, from `opened` and then from other nodes.
+
+    position: the offset at which it continues. is_served: whether a node serves it. is_at_end: that
+    node has sent all that it knew to be committed. request: also of the streams that follow.
+    """
+
+    def __init__(self, opener: StreamOpener, request: ReadRequest, opened: OpenRead) -> None:
+        self.position = request.from_offset
+        self._opener = opener
+        self._request = request
+        self._backoff = StreamBackoff()
+        self._broken: ReadBrokenError | None = None
+        self._pause_s = 0.0
+        self._serve(opened)
+
+    def _serve(self, opened: OpenRead) -> None:
+        self._opened: OpenRead | None = opened
+        self._first: ReadChunk | None = opened.first
+        self._opened_ms = now_ms()
+        self.is_served = True
+        self.is_at_end = self.position >= opened.first.high_watermark
+
+    async def next(self) -> DecodedChunk:
+        """The next chunk that goes beyond the position.
+
+        Raises the errors that no other node or later attempt avoids.
+        """
+        if self._broken is not None:
+            raise self._broken
+        while True:
+            try:
+                chunk = await self._next_chunk()
+            except (TransportError, NoLongerServedError) as error:
+                self._leave(error)
+                continue
+            decoded = self._decoded(chunk)
+            if chunk.last:  # of an earlier version, which has reached the end of its log
+                self.close()
+                self._pause_s = POLL_S
+            if decoded is not None:
+                return decoded
+
+    def close(self) -> None:
+        """End the stream that is open."""
+        if self._opened is not None:
+            self._opener.release(self._opened)
+            self._opened = None
+
+    async def _next_chunk(self) -> ReadChunk:
+        if self._opened is None:
+            await asyncio.sleep(self._pause_s)
+            request = replace(self._request, from_offset=self.position)
+            self.is_served = False
+            self._serve(await self._opener.open(request, None, self._backoff))
+        assert self._opened is not None
+        chunk, self._first = self._first, None
+        if chunk is None:
+            chunk = await next_chunk(self._opened, SILENCE_S)
+        self._opener.check(chunk)
+        return chunk
+
+    def _leave(self, error: TransportError | NoLongerServedError) -> None:
+        """Note that the node no longer serves the read, which continues after a pause."""
+        assert self._opened is not None
+        self.is_served = False
+        address = self._opened.link.address
+        LOGGER.info("the read at %s continues at offset %d: %s", address, self.position, error)
+        if isinstance(error, TransportError) or not self._request.linearizable:
+            self._opener.lost(self._opened)
+        if now_ms() - self._opened_ms > HEALTHY_S * 1000:
+            self._backoff.reset()
+        self.close()
+        self._pause_s = self._backoff.next_s()
+
+    def _decoded(self, chunk: ReadChunk) -> DecodedChunk | None:
+        """What a chunk adds, None if nothing. An error within it is raised after what precedes."""
+        begin = self.position
+        records: list[tuple[Record, int]] = []
+        try:
+            for record, after in records_of(chunk, begin):
+                if record is not None:
+                    if record.offset is None:
+                        raise ReadBrokenError("a record of the log has no offset")
+                    records.append((record, after))
+                self.position = max(self.position, after)
+            self.position = max(self.position, chunk.next_offset)
+        except ReadBrokenError as error:
+            if not records:
+                raise
+            self._broken = error
+        self.is_at_end = chunk.last or self.position >= chunk.high_watermark
+        if records:
+            self._backoff.reset()
+        if self.position == begin:
+            return None
+        size_bytes = len(chunk.records) + RECORD_BYTES * (len(records) + 1)
+        return DecodedChunk(records, self.position, size_bytes)
+
+
+class StreamOpener:
+    """Finds the nodes that serve the following reads of one client."""
 
     def __init__(self, reader: LogReader, route: Route, channels: Channels) -> None:
         self._reader = reader
         self._route = route
         self._channels = channels
 
-    async def follow(self, request: ReadRequest, *, metadata: bool) -> AsyncGenerator[Record]:
-        """The records in order, each once, as they commit, until `max_records` or cancellation.
-
-        metadata: return the records without a key, too. Nodes count them among `max_records`.
-        """
-        position, left = request.from_offset, request.max_records
-        backoff = _Backoff()
-        deadline_ms: float | None = now_ms() + request.timeout_ms
-        while left is None or left > 0:
-            limit = left if metadata else None
-            opened = await self._open(
-                replace(request, from_offset=position, max_records=limit), deadline_ms, backoff
-            )
-            deadline_ms = None
-            opened_ms = now_ms()
-            chunks = self._chunks(opened)
-            try:
-                async for chunk in chunks:
-                    for record, after in records_of(chunk, position):
-                        if record is not None:
-                            if record.offset is None:
-                                raise ReadBrokenError("a record of the log has no offset")
-                            backoff.reset()
-                            if metadata or record.key is not None:
-                                yield record
-                                if left is not None:
-                                    left -= 1
-                        position = max(position, after)
-                        if left == 0:
-                            return
-                    position = max(position, chunk.next_offset)
-            except (TransportError, _NodeError) as error:
-                LOGGER.info(
-                    "the read at %s continues at offset %d: %s",
-                    opened.link.address,
-                    position,
-                    error,
-                )
-                if isinstance(error, TransportError) or not request.linearizable:
-                    self._route.lost(opened.link.key)
-                if now_ms() - opened_ms > HEALTHY_S * 1000:
-                    backoff.reset()
-                await asyncio.sleep(backoff.next_s())
-            else:
-                await asyncio.sleep(POLL_S)
-            finally:
-                opened.call.cancel()
-                self._channels.release(opened.link)
-
-    async def _chunks(self, opened: OpenRead) -> AsyncIterator[ReadChunk]:
-        """The chunks of one stream; it ends if an earlier version has reached the log's end."""
-        chunk = opened.first
-        while True:
-            if chunk.error is ErrorCode.OFFSET_OUT_OF_RANGE:
-                raise _NodeError(chunk.message)
-            if chunk.error is not ErrorCode.NONE:
-                self._check(chunk)
-            if chunk.snapshot is not None:
-                # An earlier version sends the snapshot instead of the error.
-                raise _NodeError(f"the log begins with snapshot {chunk.snapshot}")
-            yield chunk
-            if chunk.last:
-                return
-            chunk = await next_chunk(opened, SILENCE_S)
-
-    def _check(self, chunk: ReadChunk) -> NoReturn:
-        """Raise _NodeError if another node may do better, else AdminError."""
+    def check(self, chunk: ReadChunk) -> None:
+        """Raise NoLongerServedError if another node may do better, AdminError if none does."""
+        if chunk.error is ErrorCode.OFFSET_OUT_OF_RANGE:
+            raise NoLongerServedError(chunk.message)
         if chunk.error in NOT_LEADER:
             self._route.learn(chunk.leader)
         if chunk.error in ELSEWHERE:
-            raise _NodeError(f"{chunk.error.name} {chunk.message}".rstrip())
-        raise AdminError(chunk.error, chunk.message)
+            raise NoLongerServedError(f"{chunk.error.name} {chunk.message}".rstrip())
+        if chunk.error is not ErrorCode.NONE:
+            raise AdminError(chunk.error, chunk.message)
+        if chunk.snapshot is not None:
+            # An earlier version sends the snapshot instead of the error.
+            raise NoLongerServedError(f"the log begins with snapshot {chunk.snapshot}")
 
-    # --- the choice of a node ---------------------------------------------------------------------
+    def lost(self, opened: OpenRead) -> None:
+        """Note that a node no longer serves a read: others are asked first."""
+        self._route.lost(opened.link.key)
 
-    async def _open(
-        self, request: ReadRequest, deadline_ms: float | None, backoff: _Backoff
+    def release(self, opened: OpenRead) -> None:
+        """End a stream."""
+        opened.call.cancel()
+        self._channels.release(opened.link)
+
+    async def open(
+        self, request: ReadRequest, deadline_ms: float | None, backoff: StreamBackoff
     ) -> OpenRead:
         """A stream that a node serves. deadline_ms: raise the nodes' errors then; None: never."""
         while True:
@@ -243,8 +305,7 @@ class LogFollower:
             if is_leaders:
                 self._route.confirm(opened.link.key, first.leader.epoch)
             return None
-        opened.call.cancel()
-        self._channels.release(opened.link)
+        self.release(opened)
         tried.attempts[shown] = f"{first.error.name} {first.message}".rstrip()
         if is_compacted:
             tried.compacted.append(first)

@@ -2,7 +2,7 @@
 
 Owns a client's channels, its knowledge of the leader, and its append stream. `routing` defines how
 the client finds the leader and what it retries, `appending` how values share a batch, `reading` how
-a read resumes after a failure.
+a read resumes after a failure, `watching` how reads that follow the log share streams.
 
 Rules:
 1. Every call ends: with a response, or with a `ClientError` once its timeout has passed.
@@ -37,11 +37,12 @@ from quorate.raft.types import Endpoint, ReplicaKey, VoterSet
 from quorate.records.batch import Record
 from quorate.rpc.client.appending import BATCHES_IN_FLIGHT_MAX, Appender, Coalescer
 from quorate.rpc.client.cluster import check_not_foreign
-from quorate.rpc.client.following import LogFollower
+from quorate.rpc.client.following import StreamOpener
 from quorate.rpc.client.idempotent import IdempotentAppender
 from quorate.rpc.client.leader_client import ANSWER_SLACK_MS, LeaderClient, timeout_or
 from quorate.rpc.client.reading import LogReader
 from quorate.rpc.client.routing import Address, now_ms
+from quorate.rpc.client.watching import LogFollower
 from quorate.rpc.errors import (
     AdminError,
     ClientError,
@@ -117,7 +118,8 @@ class QuorumClient(LeaderClient):
         super().__post_init__()
         self._appender = Appender(self._search, self._channels, self.tracing)
         self._reader = LogReader(self._search, self._channels)
-        self._follower = LogFollower(self._reader, self._route, self._channels)
+        opener = StreamOpener(self._reader, self._route, self._channels)
+        self._follower = LogFollower(opener, self.request_timeout_ms)
         self._producer = IdempotentAppender(self._appender, self._search, self._open_producer)
         self._coalescer = Coalescer(
             lambda records: self._producer.append(records, self.request_timeout_ms)
@@ -130,6 +132,7 @@ class QuorumClient(LeaderClient):
         await self._appender.close()
         await self._coalescer.close()
         await super().close()
+        await self._follower.close()
 
     # --- the quorum -------------------------------------------------------------------------------
 
@@ -423,6 +426,9 @@ class QuorumClient(LeaderClient):
         also later on, if the read falls behind compaction; no snapshot is returned. A `from_offset`
         beyond the end of the log is no error, however far: the records from there on are awaited,
         because a node that lags behind does not know where the log ends. `read_index` returns that.
+        Such reads of one client share a stream at the end of the log (see `watching`), and get the
+        same `Record` objects: do not change them. A read that falls far behind the others gets a
+        stream of its own, so it delays none of them.
 
         If the log starts after `from_offset`, a snapshot comes first: the state of the metadata, as
         records without a key and without an offset, then application records from `from_offset` on.

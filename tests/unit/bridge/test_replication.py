@@ -55,7 +55,7 @@ async def fetch(
 async def test_the_high_watermark_is_unknown_until_the_leader_commits_in_its_epoch(
     tmp_path: Path,
 ) -> None:
-    async with trio(tmp_path) as replicas:
+    async with trio(tmp_path, fetch_timeout_ms=5_000) as replicas:
         first = await leader_of(replicas)
         committed = await first.commit() + 1
         others = [each for each in replicas.values() if each is not first]

@@ -223,7 +223,7 @@ REPLICA_METRICS: tuple[Metric, ...] = (
 
 CONTROLLER_METRICS = _of(
     "controller",
-    _gauge("watchers", "Quorate", "Number of open reads that follow the log"),
+    _gauge("watchers", "Quorate", "Number of open streams of reads that follow the log"),
     _counter("watch-sent-bytes", "Quorate", "Bytes sent to reads that follow the log", "By"),
     _gauge(
         "kafka-open-connections", "Quorate", "Open connections to the listener for Kafka's brokers"

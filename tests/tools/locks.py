@@ -21,6 +21,7 @@ PYTHON = "3.11"
 # The extras in each file, beside the project's own dependencies.
 EXTRAS = {
     "all": (
+        "backup",
         "console",
         "console-test",
         "docs",

@@ -85,6 +85,12 @@ COMMANDS: dict[str, Lazy] = {
         "app",
         "Repair stopped directories: a lost majority, renamed endpoints, a damaged log.",
     ),
+    "backup": Lazy(
+        "quorate.cli.backup", "app", "Archive the log of a running quorum; verify archives."
+    ),
+    "restore": Lazy(
+        "quorate.cli.restore", "restore", "Restore an archive into a new quorum, to any offset."
+    ),
     "migrate": Lazy(
         "quorate.cli.migrate",
         "app",

@@ -171,7 +171,12 @@ def format_directory(
     formatted directories instead of raising FormatError. Raises FormatError, OSError, and the log's
     errors.
     """
-    _check_cluster_id(config, cluster_id)
+    check_cluster_id(cluster_id)
+    if config.cluster_id is not None and config.cluster_id != cluster_id:
+        raise FormatError(
+            f"the cluster id {cluster_id} is not the cluster.id {config.cluster_id} of "
+            f"{config.source}"
+        )
     wanted = dict(features or {})
     level = _kraft_version(config, mode, wanted.pop(KRAFT_VERSION, None))
     if credentials and release is None and not wanted:
@@ -337,16 +342,12 @@ def _contradictions(
 # --- consistency of the options -------------------------------------------------------------------
 
 
-def _check_cluster_id(config: ControllerConfig, cluster_id: str) -> None:
+def check_cluster_id(cluster_id: str) -> None:
+    """Raise FormatError unless this can be the id of a cluster."""
     if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", cluster_id):
         raise FormatError(
             f"invalid cluster id {cluster_id!r}: expected 1 to 64 of A-Z a-z 0-9 . _ - (`quorate "
             "storage random-uuid` generates one)"
-        )
-    if config.cluster_id is not None and config.cluster_id != cluster_id:
-        raise FormatError(
-            f"the cluster id {cluster_id} is not the cluster.id {config.cluster_id} of "
-            f"{config.source}"
         )
 
 

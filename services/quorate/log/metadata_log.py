@@ -376,14 +376,15 @@ class MetadataLog:
         return found.st_size, found.st_mtime
 
     def iter_snapshot_batches(
-        self, snapshot: OffsetAndEpoch, from_offset: int = 0
+        self, snapshot: OffsetAndEpoch, from_offset: int = 0, *, include_control: bool = False
     ) -> Iterator[Batch]:
         """A checkpoint's data batches, without records of applications before `from_offset`.
 
+        include_control: its control batches, too, so that all batches are the file's bytes.
         It is opened at once (SnapshotNotFoundError) and read in any thread to its end, even when it
         is deleted meanwhile. DamagedSnapshotError at the first fault.
         """
-        return self._store.batches(snapshot, from_offset)
+        return self._store.batches(snapshot, from_offset, include_control=include_control)
 
     def begin_install(self, snapshot: OffsetAndEpoch) -> SnapshotInstall:
         """Receive a checkpoint, or go on receiving it: see its `position`. One at a time."""

@@ -144,12 +144,13 @@ class SnapshotReader:
             raise ValueError(f"no range: {max_bytes} bytes at {position}")
         return read_range(self.descriptor, position, min(max_bytes, self.size - position, 1 << 30))
 
-    def batches(self, from_offset: int = 0) -> Iterator[Batch]:
+    def batches(self, from_offset: int = 0, *, include_control: bool = False) -> Iterator[Batch]:
         """The data batches, one after the other; then the reader is closed.
 
         from_offset: in the log. All metadata, and of the records of applications what is not known
         to lie before it: batches without a known offset are left out where one that follows begins
-        at or before it. DamagedSnapshotError at the first fault.
+        at or before it. include_control: the control batches, too. DamagedSnapshotError at the
+        first fault.
         """
         with self:
             wanted = self.size
@@ -157,7 +158,7 @@ class SnapshotReader:
             position = 0
             for header, batch, control in scan_snapshot(self.path, self.descriptor, self.size):
                 at, position = position, position + header.size_bytes
-                if control:
+                if control and not include_control:
                     continue
                 if from_offset <= 0 or not has_keys(batch, header):
                     yield _as_batch(header, batch)
@@ -171,15 +172,15 @@ class SnapshotReader:
                     wanted = at if base <= from_offset or unknown is None else unknown
                     unknown = None
                     break
-            yield from self._data_from(wanted if unknown is None else unknown)
+            yield from self._from(wanted if unknown is None else unknown, include_control)
 
-    def _data_from(self, start: int) -> Iterator[Batch]:
+    def _from(self, start: int, include_control: bool) -> Iterator[Batch]:
         position = start
         try:
             for position, header, batch, sound in scan(self.descriptor, self.size, start):
                 if not sound:
                     raise DamagedSnapshotError(self.path, position, "the checksum is wrong")
-                if not header.is_control:
+                if include_control or not header.is_control:
                     yield _as_batch(header, batch)
         except RecordsError as error:
             raise DamagedSnapshotError(self.path, position, str(error)) from error
@@ -250,9 +251,11 @@ class SnapshotStore:
         self.disk.rename(part, self.path(snapshot))
         self.disk.sync_directory(self.directory)
 
-    def batches(self, snapshot: OffsetAndEpoch, from_offset: int = 0) -> Iterator[Batch]:
-        """The data batches, one after the other: see `SnapshotReader.batches`."""
-        return self.open(snapshot).batches(from_offset)
+    def batches(
+        self, snapshot: OffsetAndEpoch, from_offset: int = 0, *, include_control: bool = False
+    ) -> Iterator[Batch]:
+        """The batches, one after the other: see `SnapshotReader.batches`."""
+        return self.open(snapshot).batches(from_offset, include_control=include_control)
 
     def write(
         self,

@@ -513,6 +513,35 @@ def keep_base_offset(batch: bytearray, base_offset: int) -> None:
         _CRC.pack_into(batch, _CRC_AT, crc32c(view[CRC_START:]))
 
 
+def first_records(batch: memoryview, header: BatchHeader, end_offset: int) -> bytearray:
+    """The batch with only its records before `end_offset`, their bytes unchanged; its CRC is new.
+
+    Its offsets end at `end_offset`. ValueError if that is not inside the batch, or no record would
+    stay. Raises what `iter_records` does.
+    """
+    if not header.base_offset < end_offset < header.end_offset:
+        raise ValueError(f"offset {end_offset} is not inside the batch")
+    kept = [record for record in iter_records(batch, header) if record.offset < end_offset]
+    if not kept:
+        raise ValueError(f"the batch has no record before offset {end_offset}")
+    data = bytes(batch)
+    position = HEADER_SIZE
+    for _ in kept:
+        length, position = _read_varint(data, position)
+        position += length
+    short = bytearray(data[:position])
+    cut = header._replace(
+        length=position - PREFIX_SIZE,
+        last_offset_delta=end_offset - 1 - header.base_offset,
+        max_timestamp=max(record.timestamp for record in kept),
+        count=len(kept),
+    )
+    _HEADER.pack_into(short, 0, *cut)
+    with memoryview(short) as view:
+        _CRC.pack_into(short, _CRC_AT, crc32c(view[CRC_START:]))
+    return short
+
+
 def decode_control_batch(batch: memoryview, header: BatchHeader) -> tuple[ControlRecord, ...]:
     """The control records of a control batch, in order."""
     return tuple(decode_control(record.key, record.value) for record in iter_records(batch, header))

@@ -418,7 +418,10 @@ class NodeService:
         if position < log.start_offset:
             snapshot = log.latest_snapshot()
             assert snapshot is not None, "a log that does not begin at 0 has a snapshot"
-            pieces = _gather(log.iter_snapshot_batches(snapshot, asked), asked)
+            batches = log.iter_snapshot_batches(
+                snapshot, asked, include_control=request.include_control
+            )
+            pieces = _gather(batches, asked)
             # The requested records may begin far after the checkpoint's first byte.
             await before()
             while (piece := await asyncio.to_thread(next, pieces, None)) is not None:

@@ -20,9 +20,11 @@ import grpc
 
 from quorate.raft.errors import ErrorCode, MisuseError, ViolationError
 from quorate.raft.messages import CurrentLeader
+from quorate.raft.types import OffsetAndEpoch
 from quorate.records.batch import iter_batches
 from quorate.rpc.client.channels import status_error
 from quorate.rpc.tls import TlsConfig
+from quorate.rpc.wire.cluster_id import cluster_in, cluster_metadata
 from quorate.rpc.wire.codecs import CODECS
 from quorate.rpc.wire.limits import MESSAGE_BYTES_MAX, format_address, parse_address
 from quorate.rpc.wire.values import ReadChunk, ReadRequest
@@ -32,6 +34,8 @@ from quorate.v1 import quorum_pb2
 READ = CODECS["Read"]
 TIMEOUT_S = 30.0
 PAUSE_S = 0.2
+CHECKPOINT_TIMEOUT_S = 3600.0
+"""How long the stream of one checkpoint may take: it cannot be resumed."""
 _RETRIED = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -84,7 +88,11 @@ class Extent:
 
 
 class LiveReader:
-    """Reads a quorum over its own connections. Close it, or use it in a `with` statement."""
+    """Reads a quorum over its own connections. Close it, or use it in a `with` statement.
+
+    cluster_id: that of the first node that answered; nodes of other clusters then reject calls.
+    None before that, and while only nodes of earlier releases answer.
+    """
 
     def __init__(self, quorum: QuorumConnection) -> None:
         self._quorum = quorum
@@ -92,6 +100,7 @@ class LiveReader:
         self._channels: dict[str, grpc.Channel] = {}
         self._leader: str | None = None
         self._failures: dict[str, str] = {}
+        self.cluster_id: str | None = None
 
     def close(self) -> None:
         for channel in self._channels.values():
@@ -155,7 +164,7 @@ class LiveReader:
         while True:
             found: list[bytes] = []
             offset = 0
-            for chunk in self._stream(ReadRequest(0, include_control=True)):
+            for chunk in self._stream(ReadRequest(0)):
                 # The log, or the final chunk, follows a whole snapshot.
                 if chunk.snapshot is None:
                     return offset, found
@@ -165,16 +174,32 @@ class LiveReader:
                 raise QuorumUnreachableError(self._why())
             time.sleep(PAUSE_S)
 
-    def _stream(self, request: ReadRequest) -> Iterator[ReadChunk]:
+    def checkpoint(self) -> Iterator[tuple[OffsetAndEpoch, bytes]]:
+        """Yield the newest checkpoint with its id, byte for byte, in pieces of whole batches.
+
+        Yields nothing if the log begins at offset 0. Raises QuorumUnreachableError if the stream
+        breaks: the leader may have a newer checkpoint by then.
+        """
+        request = ReadRequest(0, include_control=True)
+        for chunk in self._stream(request, CHECKPOINT_TIMEOUT_S):
+            if chunk.snapshot is None:
+                return
+            yield chunk.snapshot, bytes(chunk.records)
+        raise QuorumUnreachableError(self._why())
+
+    def _stream(
+        self, request: ReadRequest, stream_timeout_s: float | None = None
+    ) -> Iterator[ReadChunk]:
         """Yield the chunks of one read. Retries until it starts; ends early if the stream breaks.
 
-        Raises QuorumUnreachableError if no read starts within `timeout_s`, and PipelineError if a
-        node rejects the request.
+        stream_timeout_s: how long the whole stream may take, by default `timeout_s`. Raises
+        QuorumUnreachableError if no read starts within `timeout_s`, and PipelineError if a node
+        rejects the request.
         """
         deadline = time.monotonic() + self._quorum.timeout_s
         while True:
             for address in self._order():
-                with self._opened(address, request) as (first, rest):
+                with self._opened(address, request, stream_timeout_s) as (first, rest):
                     if first is None:
                         continue
                     self._learn(first.leader)
@@ -208,14 +233,19 @@ class LiveReader:
 
     @contextmanager
     def _opened(
-        self, address: str, request: ReadRequest
+        self, address: str, request: ReadRequest, stream_timeout_s: float | None
     ) -> Iterator[tuple[ReadChunk | None, Iterator[quorum_pb2.ReadResponse]]]:
         """The first chunk of a read at one node, None without a response, and the other chunks."""
         read = READ.method.stub(self._channel(address))
-        call = read(READ.encode_request(request), timeout=self._quorum.timeout_s)
+        call = read(
+            READ.encode_request(request),
+            timeout=stream_timeout_s or self._quorum.timeout_s,
+            metadata=cluster_metadata(self.cluster_id or ""),
+        )
         first: ReadChunk | None = None
         try:
             first = READ.decode_response(next(iter(call)))
+            self.cluster_id = self.cluster_id or cluster_in(call.initial_metadata())
         except (grpc.RpcError, StopIteration) as error:
             self._note(address, error)
         except ViolationError as error:

@@ -1,0 +1,22 @@
+"""Finds the store of an archive by its URL."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from quorate.backup.errors import BackupError
+from quorate.backup.s3 import S3Store
+from quorate.backup.stores import LocalStore, ObjectStore
+
+
+def open_store(url: str) -> ObjectStore:
+    """The store at a URL: a path, file:///PATH, or s3://BUCKET/PREFIX. BackupError."""
+    if "://" not in url:
+        return LocalStore(Path(url))
+    parts = urlsplit(url)
+    if parts.scheme == "file" and parts.netloc in ("", "localhost"):
+        return LocalStore(Path(unquote(parts.path)))
+    if parts.scheme == "s3":
+        return S3Store(url)
+    raise BackupError(f"{url}: expected a directory, or s3://BUCKET/PREFIX")

@@ -1,0 +1,182 @@
+"""Verifies a backup: every object against the manifest, and every batch as a replica does.
+
+A problem is one line with the object, the position of the byte and the offset. A damaged batch is
+reported once, not also as a wrong SHA-256 of its object.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from quorate.backup.archive import require_manifest
+from quorate.backup.batches import PlacedBatch, batches_in
+from quorate.backup.errors import BackupError, MissingObjectError
+from quorate.backup.manifest import (
+    MANIFEST_FOLDER,
+    ArchivedSegment,
+    ArchivedSnapshot,
+    BackupManifest,
+)
+from quorate.backup.stores import ObjectStore
+from quorate.raft.batches import ControlRecord, SnapshotFooter, SnapshotHeader
+from quorate.records.batch import decode_control_batch, verify_crc
+from quorate.records.errors import RecordsError
+
+Advance = Callable[[int, int], None]
+"""Called with the bytes that were read so far, and those of the whole backup."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackupProblem:
+    """One fault. object: its name. position: in the object, bytes. offset: that is affected."""
+
+    object: str
+    position: int
+    offset: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.object} at byte {self.position}, offset {self.offset}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class BackupReport:
+    """The result of `verify_backup`. manifest: None if it cannot be used itself."""
+
+    manifest: BackupManifest | None
+    problems: tuple[BackupProblem, ...]
+
+
+def verify_backup(store: ObjectStore, advance: Advance = lambda *_: None) -> BackupReport:
+    """Read the newest backup completely. BackupError if there is none."""
+    if not store.names(MANIFEST_FOLDER):
+        raise BackupError(f"{store.url} contains no backup")
+    try:
+        manifest = require_manifest(store)
+    except BackupError as error:
+        name = store.names(MANIFEST_FOLDER)[-1]
+        return BackupReport(None, (BackupProblem(name, 0, 0, str(error)),))
+    problems: list[BackupProblem] = []
+    read = 0
+    for run in manifest.runs:
+        epoch = 0
+        if run.snapshot is not None:
+            problems += _in_snapshot(store, run.snapshot)
+            read += run.snapshot.size
+            epoch = run.snapshot.epoch
+            advance(read, manifest.size)
+        for segment in run.segments:
+            problems += _in_segment(store, segment, epoch)
+            read += segment.size
+            epoch = segment.last_epoch
+            advance(read, manifest.size)
+    return BackupReport(manifest, tuple(problems))
+
+
+@dataclass(slots=True)
+class _ObjectCheck:
+    """The problems of one object. offset: of the next record."""
+
+    found: ArchivedSegment | ArchivedSnapshot
+    offset: int
+    position: int = 0
+    problems: list[BackupProblem] = field(default_factory=list)
+
+    def problem(self, text: str) -> None:
+        self.problems.append(BackupProblem(self.found.name, self.position, self.offset, text))
+
+    def batches(self, store: ObjectStore) -> Iterator[PlacedBatch]:
+        """Yield the sound batches; afterwards, compare the whole object with the manifest."""
+        digest = hashlib.sha256()
+        size = 0
+
+        def read() -> Iterator[bytes]:
+            nonlocal size
+            for chunk in store.chunks(self.found.name):
+                digest.update(chunk)
+                size += len(chunk)
+                yield chunk
+
+        try:
+            for position, header, batch in batches_in(read()):
+                self.position = position
+                if not verify_crc(batch, 0, header):
+                    self.problem("the checksum of the batch is wrong")
+                    self.offset = header.end_offset
+                    continue
+                yield position, header, batch
+        except MissingObjectError:
+            self.problem("the object is missing")
+        except OSError as error:
+            # Stores and disks have checksums of their own.
+            self.problem(f"the object cannot be read: {' '.join(str(error).split())}")
+        except RecordsError as error:
+            self.position = getattr(error, "position", self.position)
+            self.problem(getattr(error, "reason", str(error)))
+        else:
+            self.position = size
+            self._compare(size, digest.hexdigest())
+
+    def _compare(self, size: int, sha256: str) -> None:
+        if self.problems:
+            return
+        if size != self.found.size:
+            self.problem(f"the object has {size} bytes, and the manifest says {self.found.size}")
+        elif sha256 != self.found.sha256:
+            self.problem("the SHA-256 of the object is not that of the manifest")
+
+
+def _in_segment(store: ObjectStore, segment: ArchivedSegment, epoch: int) -> list[BackupProblem]:
+    """epoch: of the record before the segment."""
+    check = _ObjectCheck(segment, segment.base)
+    timestamp = 0
+    first_epoch: int | None = None
+    for _, header, batch in check.batches(store):
+        if header.base_offset != check.offset:
+            check.problem(f"a batch with offset {header.base_offset} is there")
+        if header.epoch < epoch:
+            check.problem(f"epoch {header.epoch} follows epoch {epoch}")
+        if header.is_control:
+            _decoded(check, (0, header, batch))
+        first_epoch = header.epoch if first_epoch is None else first_epoch
+        epoch = header.epoch
+        timestamp = max(timestamp, header.max_timestamp)
+        check.offset = header.end_offset
+    if not check.problems:
+        found = (check.offset, first_epoch, epoch, timestamp)
+        if found != (segment.end, segment.first_epoch, segment.last_epoch, segment.last_timestamp):
+            check.problem("the manifest has other offsets, epochs or times for the object")
+    return check.problems
+
+
+def _in_snapshot(store: ObjectStore, snapshot: ArchivedSnapshot) -> list[BackupProblem]:
+    """A checkpoint's batches have offsets from 0; the problems name the checkpoint's offset."""
+    check = _ObjectCheck(snapshot, snapshot.offset)
+    expected = 0
+    last: tuple[ControlRecord, ...] = ()
+    timestamp: int | None = None
+    for placed in check.batches(store):
+        _, header, _ = placed
+        check.offset = snapshot.offset
+        if header.base_offset != expected:
+            check.problem(f"a batch with offset {header.base_offset} follows {expected - 1}")
+        last = _decoded(check, placed) if header.is_control else ()
+        if expected == 0 and last and isinstance(last[0], SnapshotHeader):
+            timestamp = last[0].last_contained_log_timestamp
+        expected = header.end_offset
+    if not check.problems:
+        if timestamp is None or not last or not isinstance(last[-1], SnapshotFooter):
+            check.problem("the checkpoint is not whole: its header or its footer is missing")
+        elif timestamp != snapshot.last_timestamp:
+            check.problem("the manifest has another time for the checkpoint")
+    return check.problems
+
+
+def _decoded(check: _ObjectCheck, placed: PlacedBatch) -> tuple[ControlRecord, ...]:
+    try:
+        return decode_control_batch(placed[2], placed[1])
+    except RecordsError as error:
+        check.problem(f"a control batch is broken: {error}")
+        return ()

@@ -1,0 +1,285 @@
+"""`quorate backup`: archives the log of a running quorum, and examines archives."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from quorate.cli.connection import READ_TIMEOUT_S, ConnectionOptions, asking, resolve
+from quorate.cli.output import (
+    AsJson,
+    CommandError,
+    bar,
+    kafka_table,
+    print_json,
+    print_line,
+    print_warning,
+)
+
+if TYPE_CHECKING:
+    from quorate.backup.archiver import Archiver
+    from quorate.backup.manifest import ArchivedRun, BackupManifest
+    from quorate.backup.stores import ObjectStore
+    from quorate.spark.live import LiveReader
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False, no_args_is_help=True)
+
+INTERVAL_S = 5.0
+LINE_INTERVAL_S = 60.0
+"""How often --follow reports its progress at most."""
+
+Url = Annotated[
+    str,
+    typer.Argument(
+        metavar="URL",
+        help="Where the backup is: a directory, or s3://BUCKET/PREFIX (with the extra `backup`).",
+    ),
+]
+
+
+@app.callback()
+def backup() -> None:
+    """Archive the committed log of a running quorum, and verify archives.
+
+    `quorate restore` restores an archive into a new quorum. Archives contain the log as it is, with
+    SCRAM keys and secret settings: whoever reads an archive has them.
+    """
+
+
+@app.command("create")
+@asking
+def create(
+    context: typer.Context,
+    *,
+    url: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="URL",
+            help="A directory, or s3://BUCKET/PREFIX (with the extra `backup`). A backup of the "
+            "same cluster that is there is continued.",
+        ),
+    ],
+    follow: Annotated[
+        bool,
+        typer.Option("--follow", "-f", help="Continue with records as they commit, until Ctrl-C."),
+    ] = False,
+    interval_s: Annotated[
+        float,
+        typer.Option(
+            "--interval", metavar="SECONDS", min=0.1, help="With --follow: how often to archive."
+        ),
+    ] = INTERVAL_S,
+    segment_bytes: Annotated[
+        int | None,
+        typer.Option(
+            "--segment-bytes",
+            metavar="BYTES",
+            min=1,
+            help="The size of an object.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Copy the committed records of a quorum to an archive.
+
+    The command continues where the last one ended, also if that was killed. It needs CLUSTER_ACTION
+    on the cluster. Only one backup may write to an archive at a time.
+
+    Example: quorate backup create --bootstrap-controller HOST:PORT --to /backups/metadata --follow
+    """
+    from quorate.backup.archive import Archive
+    from quorate.backup.archiver import SEGMENT_BYTES, Archiver
+    from quorate.backup.urls import open_store
+
+    store = open_store(url)
+    with _reader(context) as reader, store.writing(), bar("offsets", None) as update:
+        archiver = Archiver(
+            Archive(store),
+            reader,
+            segment_bytes=segment_bytes or SEGMENT_BYTES,
+            progress=lambda done, total: update(completed=done, total=total),
+        )
+        archiver.advance()
+        if follow:
+            _follow(archiver, interval_s)
+    manifest = archiver.manifest
+    if manifest is None:
+        raise CommandError("the quorum has no committed records yet")
+    _print_created(store, manifest, as_json)
+
+
+@contextmanager
+def _reader(context: typer.Context) -> Iterator[LiveReader]:
+    """A reader of the quorum that the options select. Its errors become CommandErrors."""
+    from quorate.spark.errors import PipelineError
+    from quorate.spark.live import LiveReader, QuorumConnection
+
+    options = ConnectionOptions.of(context)
+    found = resolve(options)
+    timeout_s = options.timeout or found.timeout_s or READ_TIMEOUT_S
+    addresses = tuple(map(str, found.addresses))
+    try:
+        with LiveReader(QuorumConnection(addresses, found.tls, timeout_s)) as reader:
+            yield reader
+    except PipelineError as error:
+        raise CommandError(error.reason) from error
+
+
+def _follow(archiver: Archiver, interval_s: float) -> None:
+    """Archive until SIGINT or SIGTERM. Failures of the quorum and of the store are retried."""
+    from quorate.spark.errors import PipelineError
+
+    last_line_s = 0.0
+    is_failing = False
+    with _until_signalled() as ended:
+        while not ended.wait(interval_s):
+            try:
+                archiver.advance()
+            except (PipelineError, OSError) as error:
+                if not is_failing:
+                    reason = error.reason if isinstance(error, PipelineError) else error
+                    print_warning(f"{reason}; trying again")
+                is_failing = True
+                continue
+            if is_failing or time.monotonic() - last_line_s >= LINE_INTERVAL_S:
+                last_line_s = time.monotonic()
+                manifest = archiver.manifest
+                end = 0 if manifest is None else manifest.last_run.end
+                print(f"archived up to offset {end}", flush=True)
+            is_failing = False
+
+
+@contextmanager
+def _until_signalled() -> Iterator[threading.Event]:
+    """Yield an event that the first SIGINT or SIGTERM sets; the second one ends the process."""
+    ended = threading.Event()
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in numbers}
+
+    def end(*_: Any) -> None:
+        ended.set()
+        for number in numbers:
+            signal.signal(number, before[number])
+
+    for number in numbers:
+        signal.signal(number, end)
+    try:
+        yield ended
+    finally:
+        for number in numbers:
+            signal.signal(number, before[number])
+
+
+def _print_created(store: ObjectStore, manifest: BackupManifest, as_json: bool) -> None:
+    if as_json:
+        print_json(_summary(store, manifest))
+        return
+    run = manifest.last_run
+    print_line(
+        f"{store.url} contains offsets {run.start} to {run.end} of cluster {manifest.cluster_id} "
+        f"(generation {manifest.generation})"
+    )
+
+
+# --- verify and list ------------------------------------------------------------------------------
+
+
+@app.command("verify")
+def verify(*, url: Url, as_json: AsJson = False) -> None:
+    """Read a backup completely. The exit status is 1 if anything is missing or damaged.
+
+    One line per problem names the object, the byte in it and the offset. Checked are the SHA-256 of
+    each object, the checksum of each batch, and that offsets and epochs follow each other.
+    """
+    from quorate.backup.urls import open_store
+    from quorate.backup.verify import verify_backup
+
+    store = open_store(url)
+    with bar("bytes", None) as update:
+        report = verify_backup(store, lambda done, total: update(completed=done, total=total))
+    manifest = report.manifest
+    if as_json:
+        problems = [
+            {
+                "object": each.object,
+                "position": each.position,
+                "offset": each.offset,
+                "problem": each.text,
+            }
+            for each in report.problems
+        ]
+        summary = {} if manifest is None else _summary(store, manifest)
+        print_json({**summary, "url": store.url, "problems": problems})
+    else:
+        for problem in report.problems:
+            print_line(str(problem))
+        if manifest is not None and not report.problems:
+            print_line(
+                f"{store.url} is sound: generation {manifest.generation}, {manifest.size} bytes in "
+                f"{len(manifest.names)} objects"
+            )
+    if report.problems:
+        raise typer.Exit(1)
+
+
+@app.command("list")
+def list_backup(*, url: Url, as_json: AsJson = False) -> None:
+    """Show what a backup contains, by its manifest: `verify` reads the objects, too.
+
+    Each run is a part of the log without a gap. It can be restored to any offset from its start to
+    its end. A new run begins where the quorum had compacted records before they were archived.
+    """
+    from quorate.backup.archive import require_manifest
+    from quorate.backup.urls import open_store
+
+    store = open_store(url)
+    manifest = require_manifest(store)
+    if as_json:
+        print_json(_summary(store, manifest))
+        return
+    print_line(
+        f"Cluster {manifest.cluster_id}, generation {manifest.generation} of "
+        f"{_time(manifest.created_ms)}, written by quorate {manifest.software}"
+    )
+    header = ("StartOffset", "EndOffset", "LastEpoch", "LastTime", "Objects", "Bytes")
+    print(kafka_table(header, [_row(run) for run in manifest.runs]))
+
+
+def _row(run: ArchivedRun) -> tuple[str, ...]:
+    objects = list(run.objects)
+    numbers = (run.start, run.end, run.last_epoch)
+    sizes = (len(objects), sum(each.size for each in objects))
+    return (*map(str, numbers), _time(run.last_timestamp), *map(str, sizes))
+
+
+def _summary(store: ObjectStore, manifest: BackupManifest) -> dict[str, object]:
+    return {
+        "url": store.url,
+        "clusterId": manifest.cluster_id,
+        "generation": manifest.generation,
+        "created": _time(manifest.created_ms),
+        "bytes": manifest.size,
+        "runs": [
+            {
+                "startOffset": run.start,
+                "endOffset": run.end,
+                "lastEpoch": run.last_epoch,
+                "lastTimestamp": run.last_timestamp,
+                "snapshot": None if run.snapshot is None else run.snapshot.name,
+                "segments": [segment.name for segment in run.segments],
+            }
+            for run in manifest.runs
+        ],
+    }
+
+
+def _time(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")

@@ -1,0 +1,289 @@
+"""`quorate restore`: restores a backup into the directory of a new quorum's only voter."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from quorate.cli.backup import Url
+from quorate.cli.option_groups import with_groups
+from quorate.cli.output import (
+    AsJson,
+    CommandError,
+    DryRun,
+    UsageError,
+    bar,
+    print_json,
+    print_line,
+    print_warning,
+)
+from quorate.cli.settings_file import ConfigFile, load
+
+if TYPE_CHECKING:
+    from quorate.backup.batches import RestorePoint
+    from quorate.backup.manifest import BackupManifest
+    from quorate.backup.restore import RestoredQuorum, RestoreTarget
+    from quorate.backup.stores import ObjectStore
+    from quorate.raft.types import Endpoint
+
+KEPT_ID_WARNING = (
+    "the cluster id is the old one: erase the directories of the old members before they start, or "
+    "there are two quorums, and clients and brokers may use either"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NewVoterOptions:
+    """The new voter. What is missing comes from the configuration."""
+
+    directory: Annotated[
+        Path | None,
+        typer.Option("--directory", metavar="DIR", help="The new metadata.log.dir; default: -c's."),
+    ] = None
+    node_id: Annotated[
+        int | None,
+        typer.Option("--node-id", metavar="ID", min=0, help="The new voter's id; default: -c's."),
+    ] = None
+    endpoints: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--endpoint",
+            metavar="LISTENER://HOST:PORT",
+            help="Where the new voter listens; may be repeated; default: -c's.",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewClusterOptions:
+    """The id of the new quorum's cluster."""
+
+    cluster_id: Annotated[
+        str | None,
+        typer.Option(
+            "--cluster-id", "-t", metavar="ID", help="The new cluster's id, random by default."
+        ),
+    ] = None
+    keep_cluster_id: Annotated[
+        bool,
+        typer.Option(
+            "--keep-cluster-id", help="Use the old cluster's id. Requires the next option, too."
+        ),
+    ] = False
+    old_members_are_gone: Annotated[
+        bool,
+        typer.Option(
+            "--old-members-are-gone",
+            help="Confirm that no controller of the old quorum can start again.",
+        ),
+    ] = False
+
+
+@with_groups
+def restore(
+    *,
+    url: Url,
+    config_file: ConfigFile = None,
+    voter: NewVoterOptions,
+    to_offset: Annotated[
+        int | None,
+        typer.Option(
+            "--to-offset", metavar="OFFSET", min=0, help="Only the records before this offset."
+        ),
+    ] = None,
+    to_time: Annotated[
+        str | None,
+        typer.Option(
+            "--to-time",
+            metavar="TIME",
+            help="Only the records before the first one that is later, such as "
+            "2026-11-21T03:35:22.250Z. UTC without a time zone.",
+        ),
+    ] = None,
+    cluster: NewClusterOptions,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Restore a backup into an empty directory: the only voter of a new quorum.
+
+    The whole backup is verified first. The new quorum has a new cluster id and a higher epoch, and
+    all records before the end at their offsets, in the same batches. Start `quorate controller` on
+    the directory, then add further controllers with `metadata-quorum add-controller`.
+
+    Registrations of brokers and controllers are records, and stay. Brokers are fenced once their
+    sessions expire. A broker can register again with its id if its own directories have the new
+    cluster id; unregister the others with `quorate cluster unregister`.
+
+    Example: quorate restore /backups/metadata -c 1.properties --to-time 2026-11-21T03:35:22Z
+    """
+    from quorate.backup.restore import check_directory, restore_backup
+    from quorate.backup.urls import open_store
+
+    if to_offset is not None and to_time is not None:
+        raise UsageError("--to-offset and --to-time cannot be used together")
+    time_ms = None if to_time is None else _milliseconds(to_time)
+    if cluster.keep_cluster_id and cluster.cluster_id is not None:
+        raise UsageError("--keep-cluster-id and --cluster-id cannot be used together")
+    wanted = _wanted(config_file, voter)
+    check_directory(wanted.directory)
+    store = open_store(url)
+    manifest = _verified(store)
+    point = _point(store, manifest, to_offset, time_ms)
+    target = _identified(wanted, cluster, manifest.cluster_id)
+    if dry_run:
+        _print_planned(manifest, point, target, as_json)
+        return
+    with bar("offsets", point.end) as update:
+        done = restore_backup(store, manifest, point, target, lambda n, _: update(completed=n))
+    _print_restored(done, manifest, as_json)
+    if done.target.cluster_id == manifest.cluster_id:
+        print_warning(KEPT_ID_WARNING)
+
+
+def _wanted(config_file: Path | None, voter: NewVoterOptions) -> RestoreTarget:
+    """The target, from the options and the configuration. Its cluster id is empty if not set."""
+    from quorate.backup.restore import RestoreTarget
+
+    directory, node_id = voter.directory, voter.node_id
+    endpoints = tuple(map(_endpoint, voter.endpoints or ()))
+    if directory is not None and node_id is not None and endpoints and config_file is None:
+        return RestoreTarget(directory, node_id, endpoints, "")
+    if config_file is None and "QUORATE_NODE_ID" not in os.environ:
+        raise UsageError("expected --config FILE, or --directory, --node-id and --endpoint")
+    config = load(config_file, "--config")
+    for warning in config.warnings:
+        print_warning(warning)
+    return RestoreTarget(
+        directory or config.metadata_log_dir,
+        config.node_id if node_id is None else node_id,
+        endpoints or config.endpoints,
+        config.cluster_id or "",
+    )
+
+
+def _endpoint(text: str) -> Endpoint:
+    from quorate.process.config_types import parse_address
+    from quorate.raft.types import Endpoint
+
+    name, separator, address = text.partition("://")
+    try:
+        if not separator or not name:
+            raise ValueError("it has no listener name")
+        place = parse_address(address)
+    except ValueError as error:
+        raise UsageError(f"--endpoint {text!r}: expected LISTENER://HOST:PORT: {error}") from None
+    return Endpoint(name, place.host, place.port)
+
+
+def _milliseconds(text: str) -> int:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(
+            f"--to-time {text!r}: expected a time such as 2026-11-21T03:35:22Z"
+        ) from None
+    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return int(moment.timestamp() * 1000)
+
+
+def _verified(store: ObjectStore) -> BackupManifest:
+    from quorate.backup.verify import verify_backup
+
+    with bar("verifying bytes", None) as update:
+        report = verify_backup(store, lambda done, total: update(completed=done, total=total))
+    if report.problems or report.manifest is None:
+        raise CommandError(
+            f"the backup is damaged, and nothing was created: {report.problems[0]} "
+            f"({len(report.problems)} problems: see `quorate backup verify`)"
+        )
+    return report.manifest
+
+
+def _point(
+    store: ObjectStore, manifest: BackupManifest, to_offset: int | None, time_ms: int | None
+) -> RestorePoint:
+    from quorate.backup.batches import RestorePoint, point_at_offset, point_at_time
+
+    if to_offset is not None:
+        return point_at_offset(store, manifest.runs, to_offset)
+    if time_ms is not None:
+        return point_at_time(store, manifest.runs, time_ms)
+    return RestorePoint(manifest.last_run, manifest.last_run.end)
+
+
+def _identified(wanted: RestoreTarget, cluster: NewClusterOptions, old: str) -> RestoreTarget:
+    """The target with its cluster id: the given one, that of the configuration, or a new one."""
+    from quorate.controller.formatting import check_cluster_id
+    from quorate.log.meta_properties import random_uuid
+
+    may_keep = cluster.keep_cluster_id and cluster.old_members_are_gone
+    given = old if cluster.keep_cluster_id else cluster.cluster_id
+    configured = wanted.cluster_id
+    chosen = given or configured or random_uuid()
+    check_cluster_id(chosen)
+    if configured and chosen != configured:
+        raise CommandError(
+            f"the cluster id {chosen} is not the cluster.id {configured} of --config"
+        )
+    if chosen == old and not may_keep:
+        raise CommandError(
+            f"{old} is the id of the old cluster: its members could form a second quorum with it. "
+            "Use a new id, or --keep-cluster-id with --old-members-are-gone, which confirms that "
+            "none of them can start again"
+        )
+    return replace(wanted, cluster_id=chosen)
+
+
+def _print_planned(
+    manifest: BackupManifest, point: RestorePoint, target: RestoreTarget, as_json: bool
+) -> None:
+    if as_json:
+        print_json(
+            {
+                "done": False,
+                "directory": str(target.directory),
+                "nodeId": target.node_id,
+                "oldClusterId": manifest.cluster_id,
+                "startOffset": point.run.start,
+                "endOffset": point.end,
+            }
+        )
+        return
+    print_line(
+        f"DRY RUN: would restore cluster {manifest.cluster_id} before offset {point.end} to "
+        f"{target.directory}"
+    )
+
+
+def _print_restored(done: RestoredQuorum, manifest: BackupManifest, as_json: bool) -> None:
+    target = done.target
+    if as_json:
+        print_json(
+            {
+                "done": True,
+                "directory": str(target.directory),
+                "nodeId": target.node_id,
+                "directoryId": done.directory_id,
+                "clusterId": target.cluster_id,
+                "oldClusterId": manifest.cluster_id,
+                "startOffset": done.start,
+                "endOffset": done.end,
+                "logEndOffset": done.log_end,
+                "epoch": done.epoch,
+                "oldVoters": [str(voter.key) for voter in done.old_voters],
+            }
+        )
+        return
+    print_line(
+        f"Restored offsets {done.start} to {done.end} of cluster {manifest.cluster_id} to "
+        f"{target.directory}"
+    )
+    print_line(
+        f"Cluster {target.cluster_id}, the only voter is {target.node_id}-{done.directory_id}, "
+        f"epoch {done.epoch}; the voters were {done.old_voters}"
+    )

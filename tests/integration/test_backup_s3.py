@@ -1,0 +1,154 @@
+"""Backups in a bucket of a real S3 server: the Versity gateway, over a local directory."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from quorate.backup.urls import open_store
+from quorate.log.metadata_log import LogConfig, MetadataLog
+
+from tests.integration.conftest import append
+from tests.integration.support import HOST, Node, Ran, assert_error, free_ports, here
+from tests.processes import Process, listens
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+
+GATEWAY = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
+BUCKET = "backups"
+PLACE = ("--node-id", 7, "--endpoint", "CONTROLLER://new:9093")
+KEYS = {"ROOT_ACCESS_KEY": "quorate", "ROOT_SECRET_KEY": "not-a-secret"}
+
+
+def gateway(folder: Path) -> str:
+    """The gateway's binary: the installed one, or one that Go builds."""
+    found = shutil.which("versitygw")
+    if found is not None:
+        return found
+    if shutil.which("go") is None:
+        pytest.skip("there is no versitygw, and no Go to build one")
+    done = subprocess.run(
+        ["go", "install", GATEWAY],
+        env={**os.environ, "GOBIN": str(folder)},
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode != 0:
+        pytest.skip(f"Go could not build {GATEWAY}: {done.stderr[-200:]}")
+    return str(folder / "versitygw")
+
+
+class S3Server(Process):
+    """The gateway, whose buckets are directories below `folder`."""
+
+    def __init__(self, binary: str, folder: Path) -> None:
+        (self.port,) = free_ports(1)
+        self.folder = folder
+        (folder / BUCKET).mkdir(parents=True)
+        arguments = ("--port", f"{HOST}:{self.port}", "posix", folder)
+        super().__init__("versitygw", folder.with_suffix(".log"), binary, *arguments)
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        return KEYS
+
+    @property
+    def options(self) -> str:
+        return f"?endpoint_override={HOST}:{self.port}&scheme=http&region=us-east-1"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    binary = gateway(tmp_path_factory.mktemp("bin"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ACCESS_KEY_ID", KEYS["ROOT_ACCESS_KEY"])
+        patch.setenv("AWS_SECRET_ACCESS_KEY", KEYS["ROOT_SECRET_KEY"])
+        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        with S3Server(binary, tmp_path_factory.mktemp("s3") / "buckets") as server:
+            server.start()
+            server.wait_until("it listens", lambda: listens(server.port))
+            yield server
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    """A controller with 40 records, the only voter of its quorum."""
+    node = Node(tmp_path_factory.mktemp("node"), 1, free_ports(1)[0])
+    node.format("--standalone")
+    node.start()
+    try:
+        node.wait_said("leads epoch 1")
+        asyncio.run(append(node.address, 40))
+        yield node
+    finally:
+        node.kill()
+
+
+def create(node: Node, url: str) -> Ran:
+    connection = ("--bootstrap-controller", node.address)
+    return here("backup", "create", *connection, "--to", url, "--segment-bytes", 2000, "--json")
+
+
+def records_in(directory: Path, end: int) -> bytes:
+    log = MetadataLog.open(
+        directory, LogConfig(), on_durable=lambda _: None, on_failure=lambda _: None
+    )
+    try:
+        return b"".join(bytes(batch) for batch in log.read(0, 1 << 30, end))
+    finally:
+        log.close()
+
+
+def test_a_backup_in_a_bucket_is_verified_and_restored(
+    server: S3Server, node: Node, tmp_path: Path
+) -> None:
+    url = f"s3://{BUCKET}/one/cluster{server.options}"
+    first = create(node, url)
+    assert (first.status, first.err) == (0, "")
+    again = create(node, url)
+    assert again.json()["generation"] >= first.json()["generation"]
+    assert first.json()["url"] == f"s3://{BUCKET}/one/cluster"
+    run = again.json()["runs"][-1]
+    assert run["endOffset"] >= 43
+    assert len(run["segments"]) > 1
+    assert here("backup", "verify", url).status == 0
+
+    done = here("restore", url, "--directory", tmp_path / "new", *PLACE, "--json").json()
+    end = done["endOffset"]
+    segment = (node.data / "__cluster_metadata-0" / f"{0:020}.log").read_bytes()
+    restored = records_in(tmp_path / "new", end)
+    assert segment.startswith(restored)
+    assert end == run["endOffset"]
+
+
+def test_a_damaged_bucket_is_rejected(server: S3Server, node: Node, tmp_path: Path) -> None:
+    url = f"s3://{BUCKET}/two{server.options}"
+    names = create(node, url).json()["runs"][-1]["segments"]
+    path = server.folder / BUCKET / "two" / names[1]
+    data = bytearray(path.read_bytes())
+    data[90] ^= 1
+    path.write_bytes(data)
+    ran = here("restore", url, "--directory", tmp_path / "new", *PLACE)
+    assert_error(ran, "nothing was created", names[1], "the object cannot be read")
+    open_store(url).put(names[1], [bytes(data)])
+    ran = here("restore", url, "--directory", tmp_path / "new", *PLACE)
+    assert_error(ran, "nothing was created", names[1], "the checksum of the batch is wrong")
+    path.unlink()
+    ran = here("restore", url, "--directory", tmp_path / "new", *PLACE)
+    assert_error(ran, "nothing was created", names[1], "the object is missing")
+    assert not (tmp_path / "new").exists()
+
+
+def test_what_the_store_rejects_is_one_line(
+    server: S3Server, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert_error(create(node, f"s3://{BUCKET}-missing/a{server.options}"))
+    assert_error(here("backup", "verify", f"s3://{BUCKET}/nothing{server.options}"), "no backup")
+    assert_error(here("backup", "verify", "s3://"), "s3://")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    assert_error(here("backup", "verify", f"s3://{BUCKET}/one{server.options}"))

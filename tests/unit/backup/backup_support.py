@@ -1,0 +1,161 @@
+"""Logs that tests write, and servers that hand them out as a leader does, over gRPC."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+from quorate.backup.archive import Archive
+from quorate.backup.archiver import Archiver
+from quorate.backup.stores import LocalStore, ObjectStore
+from quorate.log.metadata_log import LogConfig, MetadataLog
+from quorate.raft.batches import ControlRecord, KRaftVersion, LeaderChange, Voters
+from quorate.raft.errors import ErrorCode
+from quorate.raft.messages import CurrentLeader
+from quorate.raft.types import Endpoint, OffsetAndEpoch, ReplicaKey, Voter, VoterSet
+from quorate.records.batch import build_control_batch, build_data_batch, stamp
+from quorate.rpc.wire.cluster_id import cluster_metadata
+from quorate.rpc.wire.values import ReadChunk
+from quorate.spark.live import READ, LiveReader, QuorumConnection
+
+CLUSTER = "yFPgY5iXQYqr5sMxfdxu0Q"
+OTHER = "h3JvRzZ1Tn6b5kq0m2xY8w"
+DIRECTORY = "Rigw3vfNRMmcl9pdbu4hDQ"
+LEADER = CurrentLeader(1)
+VOTERS = VoterSet.of(
+    [Voter(ReplicaKey(1, DIRECTORY), (Endpoint("CONTROLLER", "localhost", 9093),))]
+)
+
+
+class WrittenLog:
+    """A log that grows; batches of applications have keys. Closed by `close`."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.failures: list[BaseException] = []
+        self.log = MetadataLog.open(
+            directory,
+            LogConfig(preallocate_bytes=0),
+            on_durable=lambda _: None,
+            on_failure=self.failures.append,
+        )
+
+    @classmethod
+    def begun(cls, directory: Path) -> WrittenLog:
+        """With what a formatted quorum's first leader writes: offsets 0 to 2."""
+        written = cls(directory)
+        written.control(1, LeaderChange(1, (), ()), KRaftVersion(1), Voters(VOTERS))
+        return written
+
+    @property
+    def end(self) -> int:
+        return self.log.end_offset
+
+    def _append(self, batch: bytearray, epoch: int | None) -> None:
+        stamp(batch, self.log.end_offset, self.log.last_epoch if epoch is None else epoch)
+        self.log.append(1, [batch])
+
+    def control(self, epoch: int, *records: ControlRecord) -> None:
+        self._append(build_control_batch(records, 1000), epoch)
+
+    def application(self, count: int, *, epoch: int | None = None, time_ms: int = 1000) -> None:
+        """One batch, in the last epoch by default."""
+        records = [(b"", b"value-%d" % (self.end + number)) for number in range(count)]
+        self._append(build_data_batch(records, time_ms), epoch)
+
+    def metadata(self, count: int, *, epoch: int | None = None, time_ms: int = 1000) -> None:
+        """One batch of records without keys."""
+        records = [(None, b"record-%d" % number) for number in range(count)]
+        self._append(build_data_batch(records, time_ms), epoch)
+
+    def compact(self) -> OffsetAndEpoch:
+        """Write a checkpoint at the end, and let the log begin there."""
+        name = OffsetAndEpoch(self.end, self.log.last_epoch)
+        while self.log.durable_end < name.offset:
+            pass
+        data = [build_data_batch([(None, b"state")], 900)]
+        self.log.write_snapshot(name, 1, VOTERS, 900, data)
+        self.log.config = LogConfig(preallocate_bytes=0, retention_bytes=0)
+        self.log.clean(0)
+        assert self.log.start == name
+        return name
+
+    def read(self, end: int | None = None) -> bytes:
+        return b"".join(bytes(b) for b in self.log.read(self.log.start_offset, 1 << 30, end))
+
+    def close(self) -> None:
+        self.log.close()
+
+
+@contextmanager
+def served(
+    written: WrittenLog, cluster_id: str = CLUSTER, *, cut_checkpoints: Sequence[int] = ()
+) -> Iterator[LiveReader]:
+    """A reader of a server with this log, all of it committed, as that of a quorum's leader.
+
+    cut_checkpoints: after how many pieces the streams of the first checkpoints break.
+    """
+    cuts = list(cut_checkpoints)
+
+    def chunk(records: bytes = b"", **fields: Any) -> ReadChunk:
+        start, end = written.log.start_offset, written.end
+        return ReadChunk(ErrorCode.NONE, LEADER, end, end, start, records=records, **fields)
+
+    def answer(from_offset: int, context: grpc.ServicerContext) -> Iterator[ReadChunk]:
+        position = from_offset
+        if position < written.log.start_offset:
+            name = written.log.snapshots()[-1]
+            limit = cuts.pop(0) if cuts else None
+            batches = written.log.iter_snapshot_batches(name, include_control=True)
+            for number, batch in enumerate(batches):
+                if number == limit:
+                    context.abort(grpc.StatusCode.UNAVAILABLE, "the node stops")
+                yield chunk(bytes(batch.data), snapshot=name)
+            position = name.offset
+        if position < written.end:
+            for view in written.log.read(position, 1 << 30):
+                yield chunk(bytes(view))
+        yield chunk(last=True)
+
+    def read(data: bytes, context: grpc.ServicerContext) -> Iterator[Any]:
+        context.send_initial_metadata(cluster_metadata(cluster_id))
+        request = READ.decode_request(READ.method.request.FromString(data))
+        assert request.linearizable
+        assert request.include_control
+        for found in answer(request.from_offset, context):
+            yield READ.encode_response(found)
+
+    handler = grpc.unary_stream_rpc_method_handler(
+        read, response_serializer=lambda message: message.SerializeToString()
+    )
+    service, _, name = READ.method.path.strip("/").partition("/")
+    server = grpc.server(ThreadPoolExecutor(2))
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler(service, {name: handler}),)
+    )
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        with LiveReader(QuorumConnection((f"127.0.0.1:{port}",), timeout_s=5)) as reader:
+            yield reader
+    finally:
+        server.stop(None).wait()
+
+
+def back_up(
+    written: WrittenLog,
+    target: Path | ObjectStore,
+    cluster_id: str = CLUSTER,
+    *,
+    segment_bytes: int = 1 << 20,
+) -> Archiver:
+    """Archive a log once; returns what did it."""
+    store = LocalStore(target) if isinstance(target, Path) else target
+    with served(written, cluster_id) as reader, store.writing():
+        archiver = Archiver(Archive(store), reader, segment_bytes=segment_bytes)
+        archiver.advance()
+    return archiver

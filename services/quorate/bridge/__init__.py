@@ -16,3 +16,14 @@ one that loads PyJWT, which the extra `oauth` installs.
 Source: KIP-866, "ZK Broker", "Forwarding", "Controller RPCs"; KIP-590 (Envelope), KIP-595 (Fetch),
 KIP-630 (FetchSnapshot).
 """
+
+import sys
+
+# kio registers strategies with Hypothesis if that is installed, as it is for tests. This would take
+# a third of the start of a controller.
+if "hypothesis" not in sys.modules:
+    sys.modules["hypothesis"] = None  # type: ignore[assignment]
+    try:
+        import kio.static.primitive  # noqa: F401
+    finally:
+        del sys.modules["hypothesis"]

@@ -45,7 +45,10 @@ FIGURES = {
 }
 
 
-@pytest.mark.parametrize("workload", FIGURES)
+@pytest.mark.parametrize(
+    "workload",
+    [each if each == "W2" else pytest.param(each, marks=pytest.mark.slow) for each in FIGURES],
+)
 def test_a_workload_prints_its_figures_as_lines_of_json(workload: str, tmp_path: Path) -> None:
     out = tmp_path / "lines"
     done = succeed(
@@ -63,6 +66,7 @@ def test_a_workload_prints_its_figures_as_lines_of_json(workload: str, tmp_path:
     assert list(tmp_path.iterdir()) == [out], "a quorum was left behind"
 
 
+@pytest.mark.slow
 def test_many_callers_on_one_connection_are_all_served(tmp_path: Path) -> None:
     """gRPC refuses calls beyond the limit of a connection, and counts some that have ended."""
     done = succeed("bench", "W2u", "--seconds", "5", "--dir", str(tmp_path), "--json")
@@ -71,6 +75,7 @@ def test_many_callers_on_one_connection_are_all_served(tmp_path: Path) -> None:
     assert [line["failed"] for line in lines if line["failed"]] == []
 
 
+@pytest.mark.slow
 def test_a_running_quorum_is_loaded_and_not_stopped(quorum: Quorum) -> None:
     address = next(iter(quorum.nodes.values())).address
     table = succeed("bench", "W1", "W3", *SMALL, "--bootstrap-controller", address).out

@@ -28,6 +28,8 @@ from tests.integration.test_telemetry import (
     samples,
 )
 
+pytestmark = pytest.mark.slow
+
 BROKERS = (101, 102)
 TOPIC = "watched"
 

@@ -13,6 +13,8 @@ from quorate.rpc.client.quorum_client import QuorumClient
 
 from tests.integration.support import Node, Quorum, assert_clean, until
 
+pytestmark = pytest.mark.slow
+
 INTERVAL_MS = 100
 
 

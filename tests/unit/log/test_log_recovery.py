@@ -168,6 +168,7 @@ def test_a_flipped_byte_with_a_batch_after_it_is_damage(
         shutil.rmtree(folder)
 
 
+@pytest.mark.slow
 def test_a_flipped_byte_in_the_last_batch_is_damage(
     tmp_path: Path, template: Path, batches: list[bytes]
 ) -> None:

@@ -319,6 +319,7 @@ def test_a_crash_at_any_step_of_an_install(tmp_path: Path, received: bytes) -> N
     assert step > 8
 
 
+@pytest.mark.slow
 def test_a_power_failure_after_a_crash_of_an_install(tmp_path: Path, received: bytes) -> None:
     """A segment that the killed process deleted must not come back beside the one that the next
     process creates.

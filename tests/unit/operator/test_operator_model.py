@@ -93,6 +93,7 @@ def test_steps_that_are_taken_without_an_earlier_one_lose_nothing(kind: type) ->
     assert found.actions > 1_000
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_without_guards_quorums_are_lost() -> None:
     """The same worlds catch a planner that removes the highest voter whoever is alive."""

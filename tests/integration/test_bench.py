@@ -47,7 +47,7 @@ FIGURES = {
 
 @pytest.mark.parametrize(
     "workload",
-    [each if each == "W2" else pytest.param(each, marks=pytest.mark.slow) for each in FIGURES],
+    [each if each == "W2p" else pytest.param(each, marks=pytest.mark.slow) for each in FIGURES],
 )
 def test_a_workload_prints_its_figures_as_lines_of_json(workload: str, tmp_path: Path) -> None:
     out = tmp_path / "lines"

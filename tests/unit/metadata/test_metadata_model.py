@@ -292,6 +292,7 @@ TestLifeWithElr.settings = SETTINGS
 TestLifeWithElr.pytestmark = [pytest.mark.timeout(600)]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_model_notices_when_the_checks_are_off() -> None:
     only_looking = settings(SETTINGS, max_examples=1_000, phases=[Phase.generate], database=None)

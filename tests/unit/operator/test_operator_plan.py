@@ -394,6 +394,7 @@ def observations(draw: st.DrawFn) -> tuple[p.Desired, p.Observed]:
     return desired, observed
 
 
+@pytest.mark.slow
 @settings(max_examples=600)
 @given(observations())
 def test_no_plan_breaks_the_rules(seen: tuple[p.Desired, p.Observed]) -> None:

@@ -68,6 +68,7 @@ def test_round_trip(cls: type[MetadataRecord], version: int, data: st.DataObject
     assert peek(value) == peek(memoryview(value)) == (cls.API_KEY, version)
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(records(), st.data())
 def test_every_beginning_is_too_short(
@@ -86,6 +87,7 @@ def test_nothing_may_follow(chosen: tuple[MetadataRecord, int], garbage: bytes) 
         decode(encode(*chosen) + garbage)
 
 
+@pytest.mark.slow
 @settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow])
 @given(records(), st.data())
 def test_damage_gives_a_typed_error_or_a_record(

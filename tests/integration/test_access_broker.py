@@ -136,6 +136,7 @@ def errors_in(answer: Any) -> Iterator[int]:
             yield part.error_code
 
 
+@pytest.mark.slow
 async def test_a_broker_allows_what_the_page_says(lab: BrokerLab) -> None:
     lab.start_broker(
         authorizer_class_name="quorate.authorizer", super_users=";".join(callers.super_users())

@@ -190,6 +190,7 @@ async def commit_in_echoes(address: str, port: int) -> float:
     return commit / echo
 
 
+@pytest.mark.slow
 def test_a_commit_costs_so_many_echoes(tmp_path: Path) -> None:
     """A single controller: one stream, one write to the log, one sync."""
     node = Node(tmp_path, 1, free_ports(1)[0])

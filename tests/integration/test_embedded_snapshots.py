@@ -251,6 +251,7 @@ def acknowledged(process: Process) -> Sequence[tuple[str, str]]:
     ]
 
 
+@pytest.mark.slow
 async def test_replicas_with_and_without_a_state_agree(tmp_path: Path) -> None:
     """A node without `snapshot` gets a state, copies it, and passes it on."""
     ports = free_ports(2)

@@ -73,6 +73,7 @@ def register(quorum: Quorum, requests: Iterable[r.RegisterController]) -> None:
     asyncio.run(ask())
 
 
+@pytest.mark.slow
 def test_a_migrated_quorum_rises_to_the_latest_level(kafka: KafkaQuorum) -> None:
     kafka.has_migrated()
     old = (

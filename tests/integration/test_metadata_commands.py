@@ -284,6 +284,7 @@ def snapshots(node: Node) -> list[Path]:
     return [path for path in found if not path.name.startswith("0" * 20)]
 
 
+@pytest.mark.slow
 def test_a_plain_quorum_stays_plain_and_imports_what_another_has(
     node: Node, ask: Commands, tmp_path: Path
 ) -> None:

@@ -131,6 +131,7 @@ def test_static_voters_become_dynamic(static: Quorum, make_node: Start) -> None:
         assert_clean(node.said())
 
 
+@pytest.mark.slow
 def test_an_upgrade_asks_the_brokers(static: Quorum) -> None:
     """One that registered without naming kraft.version knows version 0 alone."""
     static.until("three voters", lambda s: all(voters(s).values()))

@@ -14,14 +14,16 @@ from quorate.version import __version__
 
 if TYPE_CHECKING:
     from quorate import recipes, sync
+    from quorate.common.endpoints import Endpoint
+    from quorate.common.error_codes import ErrorCode
     from quorate.controller.formatting import FormatError
     from quorate.embedded.node import Node
     from quorate.embedded.state_machine import StateMachine, StateMachineError, StateSnapshot
     from quorate.embedded.storage import format_storage
     from quorate.process.properties import ConfigError
     from quorate.process.shutdown import NodeError
-    from quorate.raft.errors import ErrorCode, MisuseError
-    from quorate.raft.types import Endpoint, ReplicaKey
+    from quorate.raft.errors import MisuseError
+    from quorate.raft.types import ReplicaKey
     from quorate.records.batch import Record
     from quorate.rpc.client.quorum_client import QuorumClient as Client
     from quorate.rpc.errors import (
@@ -75,8 +77,8 @@ _PLACES = {
     "ClientError": _ERRORS,
     "ConditionFailedError": _ERRORS,
     "ConfigError": "quorate.process.properties",
-    "Endpoint": "quorate.raft.types",
-    "ErrorCode": "quorate.raft.errors",
+    "Endpoint": "quorate.common.endpoints",
+    "ErrorCode": "quorate.common.error_codes",
     "FormatError": "quorate.controller.formatting",
     "MisuseError": "quorate.raft.errors",
     "NoLeaderError": _ERRORS,

@@ -27,6 +27,7 @@ from typing import Any, Self, TypeVar
 
 import uvloop
 
+from quorate.common.endpoints import Endpoint
 from quorate.embedded.node import Node as AsyncNode
 from quorate.embedded.state_machine import (
     StateMachine,
@@ -37,7 +38,7 @@ from quorate.embedded.state_machine import (
 from quorate.embedded.storage import Config
 from quorate.raft.errors import MisuseError
 from quorate.raft.messages import CurrentLeader
-from quorate.raft.types import Endpoint, ReplicaKey
+from quorate.raft.types import ReplicaKey
 from quorate.records.batch import Record
 from quorate.rpc.client.quorum_client import QuorumClient
 from quorate.rpc.tls import TlsConfig

@@ -21,7 +21,8 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from quorate.raft.batches import Batch, KRaftVersion, Voters
+from quorate.common.value import value
+from quorate.raft.batches import Batch, KRaftVersion, VotersRecord
 from quorate.raft.config import InitialState
 from quorate.raft.logstate import LogState
 from quorate.raft.types import (
@@ -31,7 +32,6 @@ from quorate.raft.types import (
     RequiredEnd,
     VoterSet,
 )
-from quorate.raft.value import value
 
 from tests.replica.errors import InvariantError
 
@@ -236,7 +236,7 @@ class Log:
                 epochs.append((batch.epoch, batch.base_offset))
             for index, record in enumerate(batch.control):
                 offset = batch.base_offset + index
-                if offset >= first and isinstance(record, Voters):
+                if offset >= first and isinstance(record, VotersRecord):
                     voters.append((offset, record.voters))
                 elif offset >= first and isinstance(record, KRaftVersion):
                     versions.append((offset, record.level))
@@ -270,6 +270,10 @@ class Disk:
         self.snapshots[snapshot.id] = snapshot
         if self.latest is None or snapshot.id.offset > self.latest.id.offset:
             self.latest = snapshot
+
+    def part(self, name: OffsetAndEpoch) -> bytearray:
+        """What has arrived of a snapshot that is being received."""
+        return self.parts.setdefault(name, bytearray())
 
     def clean(self, start: OffsetAndEpoch) -> None:
         """Delete the log before `start`, a snapshot's id, and older snapshots."""

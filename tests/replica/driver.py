@@ -11,8 +11,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, TypeVar
 
+from quorate.common.error_codes import ErrorCode
 from quorate.raft.config import InitialState, RaftConfig, Randomness
-from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import FetchResponse, FetchSnapshotResponse, Request, Response
 from quorate.raft.node import RaftNode
 from quorate.raft.outputs import (
@@ -30,7 +30,7 @@ from quorate.raft.outputs import (
     VotersChanged,
     WriteSnapshotChunk,
 )
-from quorate.raft.types import OffsetAndEpoch, ReplicaKey
+from quorate.raft.types import OffsetAndEpoch, ReplicaKey, VoterSet
 
 from tests.replica.disk import Disk, Snapshot
 from tests.replica.errors import InvariantError
@@ -41,6 +41,9 @@ Waiter = tuple[Any, int, int, Request]
 """The sender of an inbound request: (what the subclass knows it by, the number of its run, its
 request id, the request).
 """
+
+Content = Callable[[OffsetAndEpoch, int, VoterSet], bytes]
+"""The bytes of a snapshot with this id, kraft.version and voter set."""
 
 
 class Replica(ABC):
@@ -121,11 +124,25 @@ class Replica(ABC):
         self.disk.log.synced(ticket)
         self.raft.log_durable(ticket, now_ms)
 
+    def snapshot_at(self, offset: int, count: int, content: Content) -> Snapshot:
+        """What the state machine writes that has applied `count` batches, up to `offset`."""
+        assert self.raft is not None
+        name = OffsetAndEpoch(offset, self.raft.epoch_before(offset))
+        level, voters = self.raft.membership_at(offset)
+        known = voters if level else None
+        return Snapshot(name, level, known, count, content(name, level, voters))
+
     def keep(self, snapshot: Snapshot, now_ms: int) -> None:
         """The state machine wrote a snapshot."""
         assert self.raft is not None
         self.raft.snapshot_created(snapshot.id, now_ms)
         self.disk.keep(snapshot)
+
+    def clean(self, start: OffsetAndEpoch, now_ms: int) -> None:
+        """Delete what lies before `start`, a snapshot's id."""
+        assert self.raft is not None
+        self.disk.clean(start)
+        self.raft.log_start_advanced(start, now_ms)
 
     def install(self, name: OffsetAndEpoch, now_ms: int) -> Snapshot | None:
         """A received snapshot replaces the log. Return None if its bytes are damaged."""
@@ -207,7 +224,7 @@ def change_voters(replica: Replica, output: VotersChanged) -> None:
 
 
 def write_chunk(replica: Replica, output: WriteSnapshotChunk) -> None:
-    part = replica.disk.parts.setdefault(output.snapshot, bytearray())
+    part = replica.disk.part(output.snapshot)
     if output.position > len(part):
         text = f"{replica.key} writes at {output.position} of a part of {len(part)} bytes"
         raise InvariantError("LogContract", text)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeVar
 
-from quorate.raft.batches import Batch, KRaftVersion, Voters
+from quorate.raft.batches import Batch, KRaftVersion, VotersRecord
 from quorate.raft.history import NOT_IN_LOG
 from quorate.raft.types import OffsetAndEpoch, VoterSet
 
@@ -79,7 +79,7 @@ class LogMembership:
     def append(self, batch: Batch) -> None:
         """Take the records of a control batch."""
         for index, record in enumerate(batch.control):
-            if isinstance(record, Voters):
+            if isinstance(record, VotersRecord):
                 if len(self.voter_sets) > 1 or self.level > 0:
                     check_neighbours(self.voters, record.voters)
                 if record.voters != self.voters:

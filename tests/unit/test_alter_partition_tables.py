@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from quorate.common.error_codes import ErrorCode
+from quorate.common.identifiers import ZERO_UUID
 from quorate.metadata import requests as r
-from quorate.raft.errors import ErrorCode
-from quorate.raft.types import ZERO_UUID
 
 from tests.unit.metadata.metadata_support import Cluster, uuid_of
 

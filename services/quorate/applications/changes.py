@@ -7,13 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from quorate.applications.key_index import NO_OFFSET, UNKNOWN_OFFSET, digest_of
-from quorate.records.batch import (
-    NO_SEQUENCE,
-    BatchHeader,
-    BatchProducer,
-    iter_keys,
-    iter_records,
-)
+from quorate.common.batch_layout import NO_SEQUENCE
+from quorate.records.batch import BatchHeader, BatchProducer, iter_keys, iter_records
 from quorate.records.errors import RecordsError
 from quorate.records.metadata import (
     ApplicationTag,
@@ -31,19 +26,24 @@ _SESSION = encode(application_record(ApplicationTag.PRODUCER_SESSION, b""), 0)[:
 
 @dataclass(slots=True)
 class BatchChanges:
-    """end_offset: of the batch in the log. last_offset: of its last record with a key, NO_OFFSET if
-    it has none. time_ms: its largest timestamp. keys: digests of keys to the offsets of their last
-    records, NO_OFFSET if their value is null. producer, count: its place in a producer session, and
-    its number of records; None without one. opened: (offset, record) of the sessions that it opens.
-    """
+    """What one batch changes in the state of applications."""
 
     end_offset: int
+    """The end offset of the batch in the log."""
     last_offset: int
+    """The offset of the last record with a key, NO_OFFSET if the batch has none."""
     time_ms: int
+    """The largest timestamp of the batch."""
     keys: dict[bytes, int] = field(default_factory=dict)
+    """The offset of the last record of each key, by the key's digest; NO_OFFSET if its value is
+    null.
+    """
     producer: BatchProducer | None = None
+    """The place of the batch in a producer session, None without one."""
     count: int = 0
+    """The number of records in the producer session, 0 without one."""
     opened: Sequence[tuple[int, OpenedSession]] = ()
+    """The (offset, record) of each session that the batch opens."""
 
 
 def changes_of(batch: Buffer, header: BatchHeader, base_offset: int | None) -> BatchChanges:

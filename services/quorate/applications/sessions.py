@@ -23,8 +23,9 @@ from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
 
-from quorate.raft.errors import ErrorCode
-from quorate.records.batch import SEQUENCE_MODULUS, BatchProducer
+from quorate.common.batch_layout import SEQUENCE_MODULUS
+from quorate.common.error_codes import ErrorCode
+from quorate.records.batch import BatchProducer
 from quorate.records.errors import CorruptBatchError
 from quorate.records.primitives import Reader, Writer
 
@@ -51,17 +52,17 @@ class Duplicate(NamedTuple):
 
 
 class ProducerSession(NamedTuple):
-    """The state of one session.
-
-    used_ms: the time of its last batch. end: the number of records that it has appended; modulo
-    2^31, the sequence number of the next one. batches: (number of the first record, offset) of the
-    last batches, without gaps, the oldest first.
-    """
+    """The state of one session."""
 
     expiration_ms: int
     used_ms: int
+    """The time of the last batch."""
     end: int = 0
+    """The number of records that the session has appended; modulo 2^31, the sequence number of the
+    next one.
+    """
     batches: tuple[tuple[int, int], ...] = ()
+    """The (number of the first record, offset) of the last batches, oldest first, without gaps."""
 
     def find(self, base_sequence: int, count: int) -> Duplicate | ErrorCode:
         """See `ProducerSessions.check`."""

@@ -16,13 +16,15 @@ from quorate.applications.sessions import ProducerSessions
 
 @dataclass(slots=True)
 class ApplicationState:
-    """last_offset: of the last application record, NO_OFFSET if there is none, UNKNOWN_OFFSET if
-    the snapshot does not say. sessions: the producer sessions, and the time.
-    """
+    """What a node derives from the records of applications."""
 
     last_offset: int = NO_OFFSET
+    """The offset of the last application record, NO_OFFSET if there is none, UNKNOWN_OFFSET if the
+    snapshot does not say.
+    """
     index: KeyIndex = field(default_factory=KeyIndex)
     sessions: ProducerSessions = field(default_factory=ProducerSessions)
+    """The producer sessions, and the time."""
 
     @property
     def time_ms(self) -> int:

@@ -24,14 +24,15 @@ from quorate.bridge import schemas as s
 
 @dataclass(frozen=True, slots=True)
 class KafkaApi:
-    """One row. method: the gRPC method (`rpc.wire.methods`) whose rules apply; "Envelope" and
-    "DescribeControllers" are not gRPC methods, ApiVersions and SASL's have none, and those of
-    delegation tokens have rules of their own (`tokens`).
-    """
+    """One row of the table of APIs."""
 
     key: int
     name: str
     method: str = ""
+    """The gRPC method (`rpc.wire.methods`) whose rules apply. "Envelope" and "DescribeControllers"
+    are not gRPC methods, ApiVersions and SASL's have none, and those of delegation tokens have
+    rules of their own (`tokens`).
+    """
     from_brokers: bool = False
     forwarded: bool = False
 

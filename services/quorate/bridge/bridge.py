@@ -53,17 +53,17 @@ from quorate.bridge.sasl import SaslAuthenticator
 from quorate.bridge.sasl_config import SaslConfig
 from quorate.bridge.server import BridgeServer, api_versions
 from quorate.bridge.topics import describe_creation
+from quorate.common.error_codes import ErrorCode
 from quorate.metadata import requests as r
 from quorate.metadata.authorizer import Operation, Resource, ResourceType
 from quorate.metadata.image.configs import ConfigResourceType
 from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.metadata.image.tokens import TokenSecrets
-from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import FetchRequest, FetchSnapshotRequest
 from quorate.rpc.principals import Caller, PrincipalMapping
 from quorate.rpc.server.authorizer import Denial, answer_authorized
 from quorate.rpc.tls import TlsConfig
-from quorate.rpc.wire.convert_metadata import METHODS, MetadataAnswer
+from quorate.rpc.wire.convert_metadata import METADATA_CODECS, MetadataAnswer
 from quorate.runtime.authorizer import NodeAuthorizer
 from quorate.runtime.driver import RaftDriver
 from quorate.telemetry.limited_log import LimitedLog
@@ -93,47 +93,56 @@ _APART: Final = s.VOTERS_APIS | {
 assert BARE.keys() | _APART == KAFKA_APIS.keys() == s.SERVED.keys(), "an API without a handler"
 assert FORWARDED.keys() == {api.key for api in KAFKA_APIS.values() if api.forwarded}
 
-REQUEST_METHODS: Final[dict[type, str]] = {kind: each.name for kind, each in METHODS.items()} | {
-    r.AlterConfigs: "IncrementalAlterConfigs"
-}
+REQUEST_METHODS: Final[dict[type, str]] = {
+    kind: each.method.name for kind, each in METADATA_CODECS.items()
+} | {r.AlterConfigs: "IncrementalAlterConfigs"}
 """The method by which a request to the metadata controller is authorized."""
 
 
 @dataclass(frozen=True, slots=True)
 class BridgeSettings:
-    """node_id, cluster_id: this controller's. listener: the name of the controllers' endpoints for
-    brokers. host, port: where it listens. tls: of the listener, None for an unencrypted one.
-    not_forwarded: principals whose requests brokers may not forward. client_auth: whether clients
-    present a certificate with TLS: required, requested or none. sasl: None without SASL.
-    token_secret_key: of delegation tokens; empty disables them. quota_window_count, quota_window_s:
-    see `MutationQuotas`. serves_voters: see rule 5. nodes: (principal, node id) for each node that
-    a principal may act for as a voter, whatever its certificate names.
-    """
+    """The configuration of the listener for Kafka's protocol."""
 
     node_id: int
+    """The node id of this controller."""
     cluster_id: str
+    """The cluster id of this controller."""
     listener: str
+    """The name of the controllers' endpoints for brokers."""
     host: str
     port: int
+    """The address of the listener is `host` and `port`."""
     tls: TlsConfig | None = None
+    """The TLS files of the listener, None for an unencrypted one."""
     mapping: PrincipalMapping = field(default_factory=PrincipalMapping)
     not_forwarded: frozenset[str] = frozenset()
+    """Principals whose requests brokers may not forward."""
     connections_max: int = 1_024
     connections_per_address_max: int = 256
     client_auth: str = "required"
+    """Whether clients present a certificate with TLS: required, requested or none."""
     sasl: SaslConfig | None = None
+    """The SASL configuration, None without SASL."""
     token_secret_key: str = field(default="", repr=False)
+    """The secret key of delegation tokens; empty to disable them."""
     quota_window_count: int = 11
     quota_window_s: int = 1
+    """For `quota_window_count` and `quota_window_s`, see `MutationQuotas`."""
     serves_voters: bool = False
+    """Whether it also serves voters: see rule 5."""
     nodes: tuple[tuple[str, int], ...] = ()
+    """One (principal, node id) for each node that a principal may act for as a voter, whatever its
+    certificate names.
+    """
 
 
 class Bridge:
-    """handle: passes a request to the metadata controller, with its timeout in ms. describe:
-    answers a read from this node's image. admit: admits Kafka's nodes. authorizer: authorizes
-    requests; None accepts all. image: returns the committed image, with the SCRAM credentials and
-    the delegation tokens. is_loaded: whether the committed metadata is loaded.
+    """Answers the requests that arrive at the listener for Kafka's protocol.
+
+    handle: passes a request to the metadata controller, with its timeout in ms. describe: answers a
+    read from this node's image. admit: admits Kafka's nodes. authorizer: authorizes requests; None
+    accepts all. image: returns the committed image, with the SCRAM credentials and the delegation
+    tokens. is_loaded: whether the committed metadata is loaded.
     """
 
     def __init__(

@@ -26,6 +26,7 @@ from quorate.bridge import schemas as s
 from quorate.bridge import zookeeper_messages as zk
 from quorate.bridge.control_requests import Message
 from quorate.bridge.frames import read_frame, write_frame
+from quorate.rpc.cancellation import cancel_tasks
 from quorate.runtime.tasks import explained, supervise
 
 LOGGER = logging.getLogger(__name__)
@@ -91,8 +92,7 @@ class Channel:
         self._task = supervise(self._run(), f"bridge-broker-{self.broker_id}", self._failed)
 
     async def close(self) -> None:
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await cancel_tasks(self._task)
 
     async def _run(self) -> None:
         while True:

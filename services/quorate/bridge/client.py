@@ -28,7 +28,10 @@ class KafkaClientError(Exception):
 
 
 class KafkaClient:
-    """versions: what the node serves, by API key. api_versions: its response to ApiVersions."""
+    """A connection to one of Kafka's nodes.
+
+    versions: what the node serves, by API key. api_versions: its response to ApiVersions.
+    """
 
     def __init__(self, address: tuple[str, int], tls: TlsConfig | None, timeout_s: float) -> None:
         self._place = address

@@ -15,10 +15,11 @@ from typing import Any, Final
 
 from quorate.bridge import schemas as s
 from quorate.bridge.exchange import RefusedCallError
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
 from quorate.log.offset_files import METADATA_PARTITION, METADATA_TOPIC
 from quorate.metadata import requests as r
 from quorate.metadata.authorizer import Operation
-from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import (
     AddVoterRequest,
     AdminResponse,
@@ -28,7 +29,7 @@ from quorate.raft.messages import (
     RemoveVoterRequest,
     ReplicaStatus,
 )
-from quorate.raft.types import Endpoint, ReplicaKey
+from quorate.raft.types import ReplicaKey
 from quorate.rpc.fields import ENDPOINT_CHARS_MAX, ENDPOINTS_MAX
 from quorate.rpc.wire.limits import CHANGE_TIMEOUT_MS_MAX
 
@@ -37,7 +38,7 @@ UPGRADE = 1
 # --- the quorum -----------------------------------------------------------------------------------
 
 
-def describe_quorum(body: Any) -> DescribeQuorumRequest:
+def decode_describe_quorum(body: Any) -> DescribeQuorumRequest:
     named = [(t.topic_name, p.partition_index) for t in body.topics for p in t.partitions]
     if named != [(METADATA_TOPIC, METADATA_PARTITION)]:
         raise RefusedCallError(
@@ -48,7 +49,7 @@ def describe_quorum(body: Any) -> DescribeQuorumRequest:
     return DescribeQuorumRequest("")
 
 
-def quorum_described(module: Any, response: DescribeQuorumResponse) -> Any:
+def encode_describe_quorum_response(module: Any, response: DescribeQuorumResponse) -> Any:
     if response.error is not ErrorCode.NONE:
         return s.answer(module, **s.outcome(response), topics=(), nodes=())
     partition = s.make(
@@ -93,14 +94,16 @@ def _replicas(module: Any, found: Iterable[ReplicaStatus]) -> tuple[Any, ...]:
     )
 
 
-def no_quorum(_request: object, error: ErrorCode, text: str) -> DescribeQuorumResponse:
+def describe_quorum_error_response(
+    _request: object, error: ErrorCode, text: str
+) -> DescribeQuorumResponse:
     return DescribeQuorumResponse(error, CurrentLeader(0), message=text)
 
 
 # --- voters ---------------------------------------------------------------------------------------
 
 
-def add_voter(body: Any) -> AddVoterRequest:
+def decode_add_voter(body: Any) -> AddVoterRequest:
     endpoints = tuple(Endpoint(each.name, each.host, each.port) for each in body.listeners)
     if fault := _endpoints_fault(endpoints):
         raise RefusedCallError(ErrorCode.INVALID_REQUEST, fault)
@@ -125,7 +128,7 @@ def _endpoints_fault(endpoints: tuple[Endpoint, ...]) -> str:
     return ""
 
 
-def remove_voter(body: Any) -> RemoveVoterRequest:
+def decode_remove_voter(body: Any) -> RemoveVoterRequest:
     return RemoveVoterRequest(body.cluster_id or "", _voter(body))
 
 
@@ -136,11 +139,11 @@ def _voter(body: Any) -> ReplicaKey:
     return ReplicaKey(body.voter_id, None if directory is None else s.uuid_text(directory))
 
 
-def voters_changed(module: Any, response: AdminResponse) -> Any:
+def encode_voter_change_response(module: Any, response: AdminResponse) -> Any:
     return s.answer(module, **s.outcome(response))
 
 
-def no_voters_changed(_request: object, error: ErrorCode, text: str) -> AdminResponse:
+def voter_change_error_response(_request: object, error: ErrorCode, text: str) -> AdminResponse:
     return AdminResponse(error, CurrentLeader(0), text)
 
 
@@ -156,29 +159,28 @@ NO_OPERATIONS: Final = -(1 << 31)
 
 @dataclass(frozen=True, slots=True)
 class DescribeControllers:
-    """A DescribeCluster request. refusal: the error code and message if it is not about
-    controllers, else None.
-    """
+    """A DescribeCluster request."""
 
     with_operations: bool
     refusal: tuple[int, str] | None = None
+    """The error code and message if the request is not about controllers, else None."""
 
 
 @dataclass(frozen=True, slots=True)
 class ControllersDescription:
-    """error: Kafka's error code. operations: those on the cluster that the caller is allowed; None
-    if they were not requested.
-    """
+    """The response to DescribeCluster."""
 
     error: int
+    """Kafka's error code."""
     message: str
     cluster_id: str = ""
     leader_id: int = -1
     controllers: tuple[tuple[int, Endpoint], ...] = ()
     operations: tuple[Operation, ...] | None = None
+    """The operations on the cluster that the caller is allowed; None if they were not requested."""
 
 
-def describe_cluster(body: Any) -> DescribeControllers:
+def decode_describe_cluster(body: Any) -> DescribeControllers:
     wanted = getattr(body, "endpoint_type", BROKERS)
     refusal: tuple[int, str] | None = None
     mismatched = (
@@ -194,7 +196,7 @@ def describe_cluster(body: Any) -> DescribeControllers:
     return DescribeControllers(body.include_cluster_authorized_operations, refusal)
 
 
-def cluster_described(module: Any, response: ControllersDescription) -> Any:
+def encode_describe_cluster_response(module: Any, response: ControllersDescription) -> Any:
     operations = response.operations
     return s.answer(
         module,
@@ -220,7 +222,9 @@ def cluster_described(module: Any, response: ControllersDescription) -> Any:
     )
 
 
-def no_cluster(_request: object, error: ErrorCode, text: str) -> ControllersDescription:
+def describe_cluster_error_response(
+    _request: object, error: ErrorCode, text: str
+) -> ControllersDescription:
     return ControllersDescription(int(error), text)
 
 
@@ -234,7 +238,7 @@ class FeaturesUpdate(r.UpdateFeaturesResponse):
     names: tuple[str, ...] = ()
 
 
-def update_features(body: Any) -> r.UpdateFeatures:
+def decode_update_features(body: Any) -> r.UpdateFeatures:
     return r.UpdateFeatures(
         tuple(
             r.FeatureUpdate(each.feature, each.max_version_level, _upgrade_type(each))
@@ -249,7 +253,7 @@ def _upgrade_type(update: Any) -> int:
     return int(getattr(update, "upgrade_type", UPGRADE))
 
 
-def features_updated(module: Any, response: FeaturesUpdate) -> Any:
+def encode_update_features_response(module: Any, response: FeaturesUpdate) -> Any:
     """One error covers all features. Versions below 2 repeat the success for each of them."""
     names = response.names if response.error is ErrorCode.NONE else ()
     results: tuple[Any, ...] = ()
@@ -261,16 +265,16 @@ def features_updated(module: Any, response: FeaturesUpdate) -> Any:
     return s.answer(module, **s.outcome(response), results=results)
 
 
-def no_features_updated(_request: object, error: ErrorCode, text: str) -> FeaturesUpdate:
+def update_features_error_response(_request: object, error: ErrorCode, text: str) -> FeaturesUpdate:
     return FeaturesUpdate(error=error, message=text)
 
 
 # --- brokers --------------------------------------------------------------------------------------
 
 
-def unregister_broker(body: Any) -> r.UnregisterBroker:
+def decode_unregister_broker(body: Any) -> r.UnregisterBroker:
     return r.UnregisterBroker(body.broker_id)
 
 
-def broker_unregistered(module: Any, response: r.UnregisterBrokerResponse) -> Any:
+def encode_unregister_broker_response(module: Any, response: r.UnregisterBrokerResponse) -> Any:
     return s.answer(module, **s.spoken(response))

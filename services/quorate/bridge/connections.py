@@ -25,40 +25,48 @@ from quorate.bridge.sasl import Session
 from quorate.raft.messages import FetchRequest
 from quorate.raft.types import ReplicaKey
 from quorate.rpc.principals import Caller
+from quorate.rpc.server.response_memory import MemoryReservation, ResponseMemory
 
 CONNECTIONS_MAX = 1_024
 PER_ADDRESS_MAX = 256
 BROKER_S = 60.0
 
+_UNBOUNDED = ResponseMemory()
+
 
 @dataclass(slots=True, eq=False)
 class KafkaConnection:
-    """One connection. caller: the authenticated principal and host. last_sent: the high watermark
-    that was sent last, -1 for none. told: the replica, epoch and read round of the last response to
-    a Fetch. replica: the one that fetches the metadata log over it. end:
-    closes it and logs the reason. is_busy: its request is being processed. broker_at_s: a broker's
-    last successful registration or heartbeat, a time of `Connections.now_s`. session: the completed
-    SASL authentication, None without SASL. throttled_s: how long not to read from it after the next
-    response (KIP-219). idle_s: how long it may be idle.
-    """
+    """One connection."""
 
     host: str
     caller: Caller = field(default_factory=Caller)
+    """The authenticated principal and host."""
     last_sent: int = -1
-    told: tuple[ReplicaKey, int, int] | None = None
+    """The high watermark that was sent last, -1 for none."""
+    last_round: tuple[ReplicaKey, int, int] | None = None
+    """The replica, epoch and read round of the last response to a Fetch."""
     replica: ReplicaKey | None = None
+    """The replica that fetches the metadata log over this connection."""
     end: Callable[[str], None] = lambda _reason: None
+    """Closes the connection and logs the reason."""
     is_busy: bool = False
+    """Whether a request of this connection is being processed."""
     broker_at_s: float = -math.inf
+    """The time of a broker's last successful registration or heartbeat, by `Connections.now_s`."""
     session: Session | None = None
+    """The completed SASL authentication, None without SASL."""
     throttled_s: float = 0.0
+    """How long not to read from the connection after the next response (KIP-219)."""
     idle_s: float = IDLE_S
+    """How long the connection may be idle."""
+    room: MemoryReservation = field(default_factory=lambda: _UNBOUNDED.hold(""))
+    """The memory that is reserved for the response."""
 
     def seen_round(self, request: FetchRequest) -> int:
         """The read round that the sender of this Fetch has seen; 0 for none."""
-        if self.told is None or self.told[:2] != (request.replica, request.epoch):
+        if self.last_round is None or self.last_round[:2] != (request.replica, request.epoch):
             return 0
-        return self.told[2]
+        return self.last_round[2]
 
 
 _Ordered = OrderedDict[KafkaConnection, None]

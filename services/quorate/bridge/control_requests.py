@@ -48,23 +48,25 @@ _STOP: Final[Any] = zk.MESSAGES[zk.STOP_REPLICA][0]
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """The controller that sends the requests. zk_epoch: the number in `/controller_epoch`.
-    listener: the brokers' listener, for each other and for this controller; None for the first
-    PLAINTEXT one.
-    """
+    """The controller that sends the requests."""
 
     controller_id: int
     zk_epoch: int
+    """The number in `/controller_epoch`."""
     listener: str | None = None
+    """The brokers' listener, for each other and for this controller; None for the first PLAINTEXT
+    one.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A control request without its header. summary: for the log."""
+    """A control request without its header."""
 
     api_key: int
     body: bytes
     summary: str
+    """A summary for the log."""
 
 
 ControlRequests = dict[int, list[Message]]

@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from quorate.bridge import schemas as s
 from quorate.bridge.settings import LITERAL
+from quorate.common.error_codes import ErrorCode
 from quorate.metadata import requests as r
 from quorate.metadata.config.config_types import ConfigKey, ConfigKeyType
 from quorate.metadata.describe import (
@@ -31,7 +32,6 @@ from quorate.metadata.describe import (
     TOPIC_SOURCE,
 )
 from quorate.metadata.image.configs import ConfigResourceType
-from quorate.raft.errors import ErrorCode
 
 _TYPES: Final = {
     ConfigKeyType.BOOLEAN: 1,
@@ -53,10 +53,11 @@ CLUSTER_DEFAULT: Final = r.ConfigResource(ConfigResourceType.BROKER, "")
 
 @dataclass(frozen=True, slots=True)
 class DescribeResources:
-    """A DescribeConfigs request. names: the configs to describe of each resource, None for all."""
+    """A DescribeConfigs request."""
 
     resources: tuple[r.ConfigResource, ...]
     names: tuple[tuple[str, ...] | None, ...]
+    """The configs to describe of each resource, None for all."""
     with_synonyms: bool
 
     def refusal(self, resource: r.ConfigResource, node_id: int) -> str:
@@ -87,12 +88,13 @@ class DescribeResources:
 
 @dataclass(frozen=True, slots=True)
 class ConfigDescription:
-    """One config. synonyms: (name, value, source) by precedence, the effective one first. The
-    values of sensitive configs are None.
-    """
+    """One config."""
 
     name: str
     synonyms: tuple[tuple[str, str | None, int], ...]
+    """(name, value, source) by precedence, the effective one first. The values of sensitive configs
+    are None.
+    """
     is_sensitive: bool
     type: int
 
@@ -115,7 +117,7 @@ class ResourcesDescription:
     with_synonyms: bool
 
 
-def describe_configs(body: Any) -> DescribeResources:
+def decode_describe_configs(body: Any) -> DescribeResources:
     return DescribeResources(
         tuple(r.ConfigResource(each.resource_type, each.resource_name) for each in body.resources),
         tuple(
@@ -209,7 +211,7 @@ def _fallbacks(
     return found
 
 
-def configs_described(module: Any, response: ResourcesDescription) -> Any:
+def encode_describe_configs_response(module: Any, response: ResourcesDescription) -> Any:
     return s.answer(
         module,
         results=tuple(
@@ -245,7 +247,7 @@ def _described(module: Any, config: ConfigDescription, with_synonyms: bool) -> A
     )
 
 
-def no_configs_described(
+def describe_configs_error_response(
     request: DescribeResources, error: ErrorCode, text: str
 ) -> ResourcesDescription:
     return ResourcesDescription(
@@ -256,13 +258,13 @@ def no_configs_described(
 # --- credentials ----------------------------------------------------------------------------------
 
 
-def describe_scram(body: Any) -> r.DescribeUserScramCredentials:
+def decode_describe_scram(body: Any) -> r.DescribeUserScramCredentials:
     """Without users, all of them are described."""
     users = tuple(user.name for user in body.users or ())
     return r.DescribeUserScramCredentials(users or None)
 
 
-def scram_described(module: Any, response: Any) -> Any:
+def encode_describe_scram_response(module: Any, response: Any) -> Any:
     """Convert the response. `Refused` has an error and no users."""
     is_list = isinstance(response, r.DescribeUserScramCredentialsResponse)
     return s.answer(
@@ -285,7 +287,7 @@ def scram_described(module: Any, response: Any) -> Any:
 # --- ACLs -----------------------------------------------------------------------------------------
 
 
-def describe_acls(body: Any) -> r.DescribeAcls:
+def decode_describe_acls(body: Any) -> r.DescribeAcls:
     return r.DescribeAcls(
         r.AclFilter(
             body.resource_type_filter,
@@ -299,7 +301,7 @@ def describe_acls(body: Any) -> r.DescribeAcls:
     )
 
 
-def acls_described(module: Any, response: r.DescribeAclsResponse) -> Any:
+def encode_describe_acls_response(module: Any, response: r.DescribeAclsResponse) -> Any:
     found: dict[tuple[int, str, int], list[r.Acl]] = {}
     for acl in response.acls:
         found.setdefault((acl.resource_type, acl.resource_name, acl.pattern_type), []).append(acl)
@@ -327,5 +329,7 @@ def acls_described(module: Any, response: r.DescribeAclsResponse) -> Any:
     )
 
 
-def no_acls_described(_request: object, error: ErrorCode, text: str) -> r.DescribeAclsResponse:
+def describe_acls_error_response(
+    _request: object, error: ErrorCode, text: str
+) -> r.DescribeAclsResponse:
     return r.DescribeAclsResponse((), error=error, message=text)

@@ -14,17 +14,23 @@ from quorate.metadata import requests as r
 
 DIRECT: Final[dict[int, Exchange]] = {
     s.DESCRIBE_CLUSTER: Exchange(
-        cluster.describe_cluster, cluster.cluster_described, cluster.no_cluster
+        cluster.decode_describe_cluster,
+        cluster.encode_describe_cluster_response,
+        cluster.describe_cluster_error_response,
     ),
     s.DESCRIBE_CONFIGS: Exchange(
-        descriptions.describe_configs,
-        descriptions.configs_described,
-        descriptions.no_configs_described,
+        descriptions.decode_describe_configs,
+        descriptions.encode_describe_configs_response,
+        descriptions.describe_configs_error_response,
     ),
     s.DESCRIBE_USER_SCRAM_CREDENTIALS: Exchange(
-        descriptions.describe_scram, descriptions.scram_described, in_one(r.Refused)
+        descriptions.decode_describe_scram,
+        descriptions.encode_describe_scram_response,
+        in_one(r.Refused),
     ),
     s.DESCRIBE_ACLS: Exchange(
-        descriptions.describe_acls, descriptions.acls_described, descriptions.no_acls_described
+        descriptions.decode_describe_acls,
+        descriptions.encode_describe_acls_response,
+        descriptions.describe_acls_error_response,
     ),
 }

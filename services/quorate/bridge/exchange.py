@@ -15,8 +15,8 @@ from typing import Any
 
 from quorate.bridge import schemas as s
 from quorate.bridge.quotas import MutationQuotas
+from quorate.common.error_codes import ErrorCode
 from quorate.metadata.requests import Refused
-from quorate.raft.errors import ErrorCode
 from quorate.rpc.principals import Caller
 from quorate.rpc.wire.convert_metadata import TIMEOUT_MS, TIMEOUT_MS_MAX, MetadataAnswer
 
@@ -29,12 +29,12 @@ Fail = Callable[[Any, ErrorCode, str], Any]
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """The conversions of one API. read: decoded body to request; raises RefusedCallError.
-    write: response to message, given the module with the classes of its version.
-    """
+    """The conversions of one API."""
 
     read: Callable[[Any], Any]
+    """Converts a decoded body to a request; raises RefusedCallError."""
     write: Callable[[Any, Any], Any]
+    """Converts a response to a message, given the module with the classes of its version."""
     fail: Fail
 
 

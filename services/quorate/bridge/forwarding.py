@@ -23,66 +23,110 @@ from quorate.bridge import cluster, settings, tokens, topics
 from quorate.bridge import schemas as s
 from quorate.bridge.exchange import Ask, Exchange, NotControllerError, answer, in_one
 from quorate.bridge.quotas import MutationQuotas
+from quorate.common.error_codes import ErrorCode
 from quorate.metadata import requests as r
-from quorate.raft.errors import ErrorCode
 from quorate.rpc.principals import Caller
 
 FORWARDED: Final[dict[int, Exchange]] = {
     s.CREATE_TOPICS: Exchange(
-        topics.create_topics, topics.topics_created, topics.no_topics_created
+        topics.decode_create_topics,
+        topics.encode_create_topics_response,
+        topics.create_topics_error_response,
     ),
     s.DELETE_TOPICS: Exchange(
-        topics.delete_topics, topics.topics_deleted, topics.no_topics_deleted
+        topics.decode_delete_topics,
+        topics.encode_delete_topics_response,
+        topics.delete_topics_error_response,
     ),
     s.CREATE_PARTITIONS: Exchange(
-        topics.create_partitions, topics.partitions_created, topics.no_partitions_created
+        topics.decode_create_partitions,
+        topics.encode_create_partitions_response,
+        topics.create_partitions_error_response,
     ),
     s.ELECT_LEADERS: Exchange(
-        topics.elect_leaders, topics.leaders_elected, topics.no_leaders_elected
+        topics.decode_elect_leaders,
+        topics.encode_elect_leaders_response,
+        topics.elect_leaders_error_response,
     ),
     s.ALTER_PARTITION_REASSIGNMENTS: Exchange(
-        topics.reassign, topics.reassigned, topics.not_reassigned
+        topics.decode_alter_reassignments,
+        topics.encode_alter_reassignments_response,
+        topics.alter_reassignments_error_response,
     ),
     s.LIST_PARTITION_REASSIGNMENTS: Exchange(
-        topics.list_reassignments, topics.reassignments_listed, in_one(r.Refused)
+        topics.decode_list_reassignments,
+        topics.encode_list_reassignments_response,
+        in_one(r.Refused),
     ),
     s.DESCRIBE_QUORUM: Exchange(
-        cluster.describe_quorum, cluster.quorum_described, cluster.no_quorum
+        cluster.decode_describe_quorum,
+        cluster.encode_describe_quorum_response,
+        cluster.describe_quorum_error_response,
     ),
     s.UPDATE_FEATURES: Exchange(
-        cluster.update_features, cluster.features_updated, cluster.no_features_updated
+        cluster.decode_update_features,
+        cluster.encode_update_features_response,
+        cluster.update_features_error_response,
     ),
     s.UNREGISTER_BROKER: Exchange(
-        cluster.unregister_broker, cluster.broker_unregistered, in_one(r.UnregisterBrokerResponse)
+        cluster.decode_unregister_broker,
+        cluster.encode_unregister_broker_response,
+        in_one(r.UnregisterBrokerResponse),
     ),
     s.INCREMENTAL_ALTER_CONFIGS: Exchange(
-        settings.alter_configs, settings.configs_altered, settings.no_configs_altered
+        settings.decode_alter_configs,
+        settings.encode_alter_configs_response,
+        settings.alter_configs_error_response,
     ),
     s.ALTER_CONFIGS: Exchange(
-        settings.replace_configs, settings.configs_altered, settings.no_configs_altered
+        settings.decode_replace_configs,
+        settings.encode_alter_configs_response,
+        settings.alter_configs_error_response,
     ),
     s.ALTER_CLIENT_QUOTAS: Exchange(
-        settings.alter_quotas, settings.quotas_altered, settings.no_quotas_altered
+        settings.decode_alter_quotas,
+        settings.encode_alter_quotas_response,
+        settings.alter_quotas_error_response,
     ),
     s.ALTER_USER_SCRAM_CREDENTIALS: Exchange(
-        settings.alter_scram, settings.scram_altered, settings.no_scram_altered
+        settings.decode_alter_scram,
+        settings.encode_alter_scram_response,
+        settings.alter_scram_error_response,
     ),
     s.CREATE_DELEGATION_TOKEN: Exchange(
-        tokens.create_token, tokens.token_created, in_one(r.CreateDelegationTokenResponse)
+        tokens.decode_create_token,
+        tokens.encode_create_token_response,
+        in_one(r.CreateDelegationTokenResponse),
     ),
     s.RENEW_DELEGATION_TOKEN: Exchange(
-        tokens.renew_token, tokens.expiry_set, in_one(r.DelegationTokenExpiry)
+        tokens.decode_renew_token,
+        tokens.encode_token_expiry_response,
+        in_one(r.DelegationTokenExpiry),
     ),
     s.EXPIRE_DELEGATION_TOKEN: Exchange(
-        tokens.expire_token, tokens.expiry_set, in_one(r.DelegationTokenExpiry)
+        tokens.decode_expire_token,
+        tokens.encode_token_expiry_response,
+        in_one(r.DelegationTokenExpiry),
     ),
-    s.CREATE_ACLS: Exchange(settings.create_acls, settings.acls_created, settings.no_acls_created),
-    s.DELETE_ACLS: Exchange(settings.delete_acls, settings.acls_deleted, settings.no_acls_deleted),
+    s.CREATE_ACLS: Exchange(
+        settings.decode_create_acls,
+        settings.encode_create_acls_response,
+        settings.create_acls_error_response,
+    ),
+    s.DELETE_ACLS: Exchange(
+        settings.decode_delete_acls,
+        settings.encode_delete_acls_response,
+        settings.delete_acls_error_response,
+    ),
     s.ADD_RAFT_VOTER: Exchange(
-        cluster.add_voter, cluster.voters_changed, cluster.no_voters_changed
+        cluster.decode_add_voter,
+        cluster.encode_voter_change_response,
+        cluster.voter_change_error_response,
     ),
     s.REMOVE_RAFT_VOTER: Exchange(
-        cluster.remove_voter, cluster.voters_changed, cluster.no_voters_changed
+        cluster.decode_remove_voter,
+        cluster.encode_voter_change_response,
+        cluster.voter_change_error_response,
     ),
 }
 

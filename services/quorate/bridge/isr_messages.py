@@ -17,8 +17,9 @@ import struct
 from typing import Final
 
 from quorate.bridge.bounds import Walk
+from quorate.common.identifiers import uuid_from_bytes, uuid_to_bytes
 from quorate.metadata import requests as r
-from quorate.records.primitives import encode_unsigned_varint, uuid_from_bytes, uuid_to_bytes
+from quorate.records.primitives import encode_unsigned_varint
 
 BROKER_EPOCHS_SINCE: Final = 3
 """The version in which each member of an ISR has its broker epoch (KIP-903)."""
@@ -28,13 +29,13 @@ _BROKER: Final = struct.Struct(">iq")
 _MEMBER: Final = struct.Struct(">iqB")
 """The same, and the number of tagged fields, which this version does not have."""
 _EPOCHS_BEFORE: Final = struct.Struct(">ii")
-"""partition, leader epoch; the ISR follows."""
+"""The partition and the leader epoch; the ISR follows."""
 _EPOCHS_AFTER: Final = struct.Struct(">bi")
-"""leader recovery state, partition epoch."""
+"""The leader recovery state and the partition epoch."""
 _RESULT: Final = struct.Struct(">ihii")
-"""partition, error, leader, leader epoch; the ISR follows."""
+"""The partition, error, leader and leader epoch; the ISR follows."""
 _HEAD: Final = struct.Struct(">ih")
-"""throttle time in ms, error."""
+"""The throttle time in ms and the error."""
 _UUID_BYTES: Final = 16
 _NO_TAGS: Final = b"\0"
 

@@ -24,13 +24,20 @@ from itertools import groupby
 from typing import Any, Final
 
 from quorate.bridge import schemas as s
-from quorate.bridge.peer_messages import add_fields, error_of, remove_fields, voters_changed
+from quorate.bridge.peer_messages import (
+    add_fields,
+    decode_voter_change_response,
+    error_of,
+    remove_fields,
+)
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
+from quorate.common.identifiers import NO_NODE
 from quorate.log.offset_files import METADATA_PARTITION, METADATA_TOPIC
 from quorate.metadata import requests as r
 from quorate.metadata.describe import TOPIC_SOURCE
 from quorate.raft import messages as m
-from quorate.raft.errors import ErrorCode
-from quorate.raft.types import NO_NODE, Endpoint, ReplicaKey, Voter, VoterSet
+from quorate.raft.types import ReplicaKey, Voter, VoterSet
 
 UNANSWERED: Final = "the leader's response does not mention it"
 
@@ -41,14 +48,15 @@ class UnwritableError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """The conversions of one kind of request. since: see rule 2. fields: the fields of the message,
-    from its module and the request. read: the response, from the request and the message.
-    """
+    """The conversions of one kind of request."""
 
     api_key: int
     since: int
+    """The lowest version that has every field of the request (rule 2)."""
     fields: Callable[[Any, Any], dict[str, Any]]
+    """Builds the fields of the message, from its module and the request."""
     read: Callable[[Any, Any], Any]
+    """Builds the response, from the request and the message."""
 
     def write(self, request: Any, version: int, timeout_ms: int) -> bytes:
         """Encode the body of a request. Raises UnwritableError."""
@@ -91,7 +99,7 @@ def _part_results(
 # --- topics ---------------------------------------------------------------------------------------
 
 
-def _create_topics(module: Any, request: r.CreateTopics) -> dict[str, Any]:
+def _encode_create_topics(module: Any, request: r.CreateTopics) -> dict[str, Any]:
     def assignments(topic: r.NewTopic) -> tuple[Any, ...]:
         return tuple(
             module.CreatableReplicaAssignment(partition_index=index, broker_ids=replicas)
@@ -113,7 +121,7 @@ def _create_topics(module: Any, request: r.CreateTopics) -> dict[str, Any]:
     return {"topics": topics, "validate_only": request.validate_only}
 
 
-def _topics_created(request: r.CreateTopics, body: Any) -> r.CreateTopicsResponse:
+def _decode_create_topics(request: r.CreateTopics, body: Any) -> r.CreateTopicsResponse:
     def created(topic: Any) -> r.CreatedTopic:
         own = (each for each in topic.configs or () if each.config_source == TOPIC_SOURCE)
         return r.CreatedTopic(
@@ -134,7 +142,7 @@ def _topics_created(request: r.CreateTopics, body: Any) -> r.CreateTopicsRespons
     )
 
 
-def _delete_topics(module: Any, request: r.DeleteTopics) -> dict[str, Any]:
+def _encode_delete_topics(module: Any, request: r.DeleteTopics) -> dict[str, Any]:
     topics = tuple(
         module.DeleteTopicState(
             name=topic.name or None, topic_id=None if topic.name else s.uuid_field(topic.topic_id)
@@ -144,7 +152,7 @@ def _delete_topics(module: Any, request: r.DeleteTopics) -> dict[str, Any]:
     return {"topics": topics}
 
 
-def _topics_deleted(request: r.DeleteTopics, body: Any) -> r.DeleteTopicsResponse:
+def _decode_delete_topics(request: r.DeleteTopics, body: Any) -> r.DeleteTopicsResponse:
     """A topic that was named by its id is answered with its id, and perhaps with its name."""
     by_name = {each.name: each for each in body.responses if each.name}
     by_id = {s.uuid_text(each.topic_id): each for each in body.responses}
@@ -159,7 +167,7 @@ def _topics_deleted(request: r.DeleteTopics, body: Any) -> r.DeleteTopicsRespons
     return r.DeleteTopicsResponse(tuple(map(deleted, request.topics)))
 
 
-def _create_partitions(module: Any, request: r.CreatePartitions) -> dict[str, Any]:
+def _encode_create_partitions(module: Any, request: r.CreatePartitions) -> dict[str, Any]:
     def assignments(topic: r.NewPartitions) -> tuple[Any, ...] | None:
         if topic.assignments is None:
             return None
@@ -176,7 +184,7 @@ def _create_partitions(module: Any, request: r.CreatePartitions) -> dict[str, An
     return {"topics": topics, "validate_only": request.validate_only}
 
 
-def _partitions_created(request: r.CreatePartitions, body: Any) -> r.CreatePartitionsResponse:
+def _decode_create_partitions(request: r.CreatePartitions, body: Any) -> r.CreatePartitionsResponse:
     names = (topic.name for topic in request.topics)
     return r.CreatePartitionsResponse(
         _part_results(names, ((each.name, each) for each in body.results))
@@ -194,7 +202,7 @@ def _by_topic(parts: Iterable[tuple[str, Any]]) -> list[tuple[str, tuple[Any, ..
     ]
 
 
-def _elect_leaders(module: Any, request: r.ElectLeaders) -> dict[str, Any]:
+def _encode_elect_leaders(module: Any, request: r.ElectLeaders) -> dict[str, Any]:
     partitions = request.partitions
     topics = (
         None
@@ -207,7 +215,7 @@ def _elect_leaders(module: Any, request: r.ElectLeaders) -> dict[str, Any]:
     return {"election_type": request.election_type, "topic_partitions": topics}
 
 
-def _leaders_elected(_request: r.ElectLeaders, body: Any) -> r.ElectLeadersResponse:
+def _decode_elect_leaders(_request: r.ElectLeaders, body: Any) -> r.ElectLeadersResponse:
     error, text = _outcome(body)
     outcomes = [
         _partition_outcome(topic.topic, part.partition_id, part)
@@ -222,7 +230,7 @@ def _partition_outcome(topic: str, index: int, part: Any) -> r.PartitionOutcome:
     return r.PartitionOutcome(topic, index, error=error, message=text)
 
 
-def _reassign(module: Any, request: r.AlterPartitionReassignments) -> dict[str, Any]:
+def _encode_reassignments(module: Any, request: r.AlterPartitionReassignments) -> dict[str, Any]:
     parts = [
         (
             each.topic,
@@ -239,7 +247,7 @@ def _reassign(module: Any, request: r.AlterPartitionReassignments) -> dict[str, 
     }
 
 
-def _reassigned(
+def _decode_reassignments(
     request: r.AlterPartitionReassignments, body: Any
 ) -> r.AlterPartitionReassignmentsResponse:
     error, text = _outcome(body)
@@ -257,7 +265,7 @@ def _reassigned(
 # --- configurations, quotas, credentials ----------------------------------------------------------
 
 
-def _alter_configs(module: Any, request: r.IncrementalAlterConfigs) -> dict[str, Any]:
+def _encode_alter_configs(module: Any, request: r.IncrementalAlterConfigs) -> dict[str, Any]:
     resources = tuple(
         module.AlterConfigsResource(
             resource_type=change.resource.type,
@@ -272,7 +280,7 @@ def _alter_configs(module: Any, request: r.IncrementalAlterConfigs) -> dict[str,
     return {"resources": resources, "validate_only": request.validate_only}
 
 
-def _configs_altered(request: r.IncrementalAlterConfigs, body: Any) -> r.AlterConfigsResponse:
+def _decode_alter_configs(request: r.IncrementalAlterConfigs, body: Any) -> r.AlterConfigsResponse:
     found = (
         (r.ConfigResource(each.resource_type, each.resource_name), each) for each in body.responses
     )
@@ -285,7 +293,7 @@ def _configs_altered(request: r.IncrementalAlterConfigs, body: Any) -> r.AlterCo
     )
 
 
-def _alter_quotas(module: Any, request: r.AlterClientQuotas) -> dict[str, Any]:
+def _encode_alter_quotas(module: Any, request: r.AlterClientQuotas) -> dict[str, Any]:
     entries = tuple(
         module.EntryData(
             entity=tuple(
@@ -306,7 +314,7 @@ def _alter_quotas(module: Any, request: r.AlterClientQuotas) -> dict[str, Any]:
     return {"entries": entries, "validate_only": request.validate_only}
 
 
-def _quotas_altered(request: r.AlterClientQuotas, body: Any) -> r.AlterClientQuotasResponse:
+def _decode_alter_quotas(request: r.AlterClientQuotas, body: Any) -> r.AlterClientQuotasResponse:
     def altered(entity: r.QuotaEntityKey, error: ErrorCode, text: str) -> r.QuotaOutcome:
         return r.QuotaOutcome(entity, error=error, message=text)
 
@@ -323,7 +331,7 @@ def _quotas_altered(request: r.AlterClientQuotas, body: Any) -> r.AlterClientQuo
     )
 
 
-def _alter_scram(module: Any, request: r.AlterUserScramCredentials) -> dict[str, Any]:
+def _encode_alter_scram(module: Any, request: r.AlterUserScramCredentials) -> dict[str, Any]:
     return {
         "deletions": tuple(
             module.ScramCredentialDeletion(name=each.name, mechanism=each.mechanism)
@@ -342,7 +350,7 @@ def _alter_scram(module: Any, request: r.AlterUserScramCredentials) -> dict[str,
     }
 
 
-def _scram_altered(
+def _decode_alter_scram(
     _request: r.AlterUserScramCredentials, body: Any
 ) -> r.AlterUserScramCredentialsResponse:
     users = tuple(r.PartResult(each.user, *_outcome(each)) for each in body.results)
@@ -352,7 +360,7 @@ def _scram_altered(
 # --- ACLs -----------------------------------------------------------------------------------------
 
 
-def _create_acls(module: Any, request: r.CreateAcls) -> dict[str, Any]:
+def _encode_create_acls(module: Any, request: r.CreateAcls) -> dict[str, Any]:
     creations = tuple(
         s.make(
             module.AclCreation,
@@ -369,7 +377,7 @@ def _create_acls(module: Any, request: r.CreateAcls) -> dict[str, Any]:
     return {"creations": creations}
 
 
-def _acls_created(request: r.CreateAcls, body: Any) -> r.CreateAclsResponse:
+def _decode_create_acls(request: r.CreateAcls, body: Any) -> r.CreateAclsResponse:
     """Kafka's results name no ACL; they are in the order of the request."""
     found = enumerate(body.results)
     named = [acl.resource_name for acl in request.acls]
@@ -382,7 +390,7 @@ def _acls_created(request: r.CreateAcls, body: Any) -> r.CreateAclsResponse:
     )
 
 
-def _delete_acls(module: Any, request: r.DeleteAcls) -> dict[str, Any]:
+def _encode_delete_acls(module: Any, request: r.DeleteAcls) -> dict[str, Any]:
     filters = tuple(
         s.make(
             module.DeleteAclsFilter,
@@ -399,7 +407,7 @@ def _delete_acls(module: Any, request: r.DeleteAcls) -> dict[str, Any]:
     return {"filters": filters}
 
 
-def _acls_deleted(_request: r.DeleteAcls, body: Any) -> r.DeleteAclsResponse:
+def _decode_delete_acls(_request: r.DeleteAcls, body: Any) -> r.DeleteAclsResponse:
     def deleted(found: Any) -> r.DeletedAcls:
         error, text = _outcome(found)
         acls = (each for each in found.matching_acls if _outcome(each)[0] is ErrorCode.NONE)
@@ -423,7 +431,7 @@ def _acl(each: Any) -> r.Acl:
 # --- the cluster ----------------------------------------------------------------------------------
 
 
-def _update_features(module: Any, request: r.UpdateFeatures) -> dict[str, Any]:
+def _encode_update_features(module: Any, request: r.UpdateFeatures) -> dict[str, Any]:
     updates = tuple(
         module.FeatureUpdateKey(
             feature=each.name, max_version_level=each.level, upgrade_type=each.upgrade_type
@@ -433,16 +441,16 @@ def _update_features(module: Any, request: r.UpdateFeatures) -> dict[str, Any]:
     return {"feature_updates": updates, "validate_only": request.validate_only}
 
 
-def _features_updated(_request: r.UpdateFeatures, body: Any) -> r.UpdateFeaturesResponse:
+def _decode_update_features(_request: r.UpdateFeatures, body: Any) -> r.UpdateFeaturesResponse:
     error, text = _outcome(body)
     return r.UpdateFeaturesResponse(error=error, message=text)
 
 
-def _unregister(_module: Any, request: r.UnregisterBroker) -> dict[str, Any]:
+def _encode_unregister(_module: Any, request: r.UnregisterBroker) -> dict[str, Any]:
     return {"broker_id": request.broker_id}
 
 
-def _unregistered(_request: r.UnregisterBroker, body: Any) -> r.UnregisterBrokerResponse:
+def _decode_unregister(_request: r.UnregisterBroker, body: Any) -> r.UnregisterBrokerResponse:
     error, text = _outcome(body)
     return r.UnregisterBrokerResponse(error=error, message=text)
 
@@ -450,12 +458,14 @@ def _unregistered(_request: r.UnregisterBroker, body: Any) -> r.UnregisterBroker
 # --- the quorum -----------------------------------------------------------------------------------
 
 
-def _describe_quorum(module: Any, _request: m.DescribeQuorumRequest) -> dict[str, Any]:
+def _encode_describe_quorum(module: Any, _request: m.DescribeQuorumRequest) -> dict[str, Any]:
     partition = module.PartitionData(partition_index=METADATA_PARTITION)
     return {"topics": (module.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,)),)}
 
 
-def _quorum_described(_request: m.DescribeQuorumRequest, body: Any) -> m.DescribeQuorumResponse:
+def _decode_describe_quorum(
+    _request: m.DescribeQuorumRequest, body: Any
+) -> m.DescribeQuorumResponse:
     """The leader's view. The committed voters and the levels of kraft.version are not in it."""
     no_leader = m.CurrentLeader(0)
     error, text = _outcome(body)
@@ -530,40 +540,50 @@ def completed(
     )
 
 
-def _add_voter(module: Any, request: m.AddVoterRequest) -> dict[str, Any]:
+def _encode_add_voter(module: Any, request: m.AddVoterRequest) -> dict[str, Any]:
     return {"cluster_id": request.cluster_id, **add_fields(module, request)}
 
 
-def _remove_voter(module: Any, request: m.RemoveVoterRequest) -> dict[str, Any]:
+def _encode_remove_voter(module: Any, request: m.RemoveVoterRequest) -> dict[str, Any]:
     return {"cluster_id": request.cluster_id, **remove_fields(module, request)}
 
 
-def _voters_changed(_request: Any, body: Any) -> m.AdminResponse:
-    return voters_changed(body)
+def _decode_voter_change(_request: Any, body: Any) -> m.AdminResponse:
+    return decode_voter_change_response(body)
 
 
 CONVERSIONS: Final[dict[type, Conversion]] = {
-    r.CreateTopics: Conversion(s.CREATE_TOPICS, 7, _create_topics, _topics_created),
-    r.DeleteTopics: Conversion(s.DELETE_TOPICS, 6, _delete_topics, _topics_deleted),
-    r.CreatePartitions: Conversion(s.CREATE_PARTITIONS, 0, _create_partitions, _partitions_created),
-    r.ElectLeaders: Conversion(s.ELECT_LEADERS, 1, _elect_leaders, _leaders_elected),
+    r.CreateTopics: Conversion(s.CREATE_TOPICS, 7, _encode_create_topics, _decode_create_topics),
+    r.DeleteTopics: Conversion(s.DELETE_TOPICS, 6, _encode_delete_topics, _decode_delete_topics),
+    r.CreatePartitions: Conversion(
+        s.CREATE_PARTITIONS, 0, _encode_create_partitions, _decode_create_partitions
+    ),
+    r.ElectLeaders: Conversion(s.ELECT_LEADERS, 1, _encode_elect_leaders, _decode_elect_leaders),
     r.AlterPartitionReassignments: Conversion(
-        s.ALTER_PARTITION_REASSIGNMENTS, 0, _reassign, _reassigned
+        s.ALTER_PARTITION_REASSIGNMENTS, 0, _encode_reassignments, _decode_reassignments
     ),
     r.IncrementalAlterConfigs: Conversion(
-        s.INCREMENTAL_ALTER_CONFIGS, 0, _alter_configs, _configs_altered
+        s.INCREMENTAL_ALTER_CONFIGS, 0, _encode_alter_configs, _decode_alter_configs
     ),
-    r.AlterClientQuotas: Conversion(s.ALTER_CLIENT_QUOTAS, 0, _alter_quotas, _quotas_altered),
+    r.AlterClientQuotas: Conversion(
+        s.ALTER_CLIENT_QUOTAS, 0, _encode_alter_quotas, _decode_alter_quotas
+    ),
     r.AlterUserScramCredentials: Conversion(
-        s.ALTER_USER_SCRAM_CREDENTIALS, 0, _alter_scram, _scram_altered
+        s.ALTER_USER_SCRAM_CREDENTIALS, 0, _encode_alter_scram, _decode_alter_scram
     ),
-    r.CreateAcls: Conversion(s.CREATE_ACLS, 1, _create_acls, _acls_created),
-    r.DeleteAcls: Conversion(s.DELETE_ACLS, 1, _delete_acls, _acls_deleted),
-    r.UpdateFeatures: Conversion(s.UPDATE_FEATURES, 2, _update_features, _features_updated),
-    r.UnregisterBroker: Conversion(s.UNREGISTER_BROKER, 0, _unregister, _unregistered),
-    m.DescribeQuorumRequest: Conversion(s.DESCRIBE_QUORUM, 2, _describe_quorum, _quorum_described),
-    m.AddVoterRequest: Conversion(s.ADD_RAFT_VOTER, 0, _add_voter, _voters_changed),
-    m.RemoveVoterRequest: Conversion(s.REMOVE_RAFT_VOTER, 0, _remove_voter, _voters_changed),
+    r.CreateAcls: Conversion(s.CREATE_ACLS, 1, _encode_create_acls, _decode_create_acls),
+    r.DeleteAcls: Conversion(s.DELETE_ACLS, 1, _encode_delete_acls, _decode_delete_acls),
+    r.UpdateFeatures: Conversion(
+        s.UPDATE_FEATURES, 2, _encode_update_features, _decode_update_features
+    ),
+    r.UnregisterBroker: Conversion(s.UNREGISTER_BROKER, 0, _encode_unregister, _decode_unregister),
+    m.DescribeQuorumRequest: Conversion(
+        s.DESCRIBE_QUORUM, 2, _encode_describe_quorum, _decode_describe_quorum
+    ),
+    m.AddVoterRequest: Conversion(s.ADD_RAFT_VOTER, 0, _encode_add_voter, _decode_voter_change),
+    m.RemoveVoterRequest: Conversion(
+        s.REMOVE_RAFT_VOTER, 0, _encode_remove_voter, _decode_voter_change
+    ),
 }
 """The requests that are forwarded, by their class."""
 

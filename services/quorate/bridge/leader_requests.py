@@ -38,10 +38,12 @@ from quorate.bridge import leader_messages as lm
 from quorate.bridge import schemas as s
 from quorate.bridge.client import CLIENT_ID, KafkaClient, KafkaClientError
 from quorate.bridge.peer_messages import error_of
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
 from quorate.metadata.authorizer import ANONYMOUS
+from quorate.metadata.managers.controller_context import RefusedError
 from quorate.raft import messages as m
-from quorate.raft.errors import ErrorCode
-from quorate.raft.types import Endpoint, VoterSet
+from quorate.raft.types import VoterSet
 from quorate.rpc.principals import Caller
 from quorate.rpc.tls import TlsConfig
 from quorate.runtime.driver import RaftDriver
@@ -57,19 +59,6 @@ NO_ADDRESS: Final = bytes(4)
 
 Resolve = Callable[[Endpoint, VoterSet], Endpoint]
 """Where gRPC is spoken by the controller that has an endpoint; the same endpoint if nowhere."""
-
-
-class ForwardingError(Exception):
-    """A request was not answered by the leader.
-
-    NOT_CONTROLLER without a message: nothing was done. NOT_CONTROLLER with a message, or
-    REQUEST_TIMED_OUT: it may be executed. Any other error: the leader has rejected it.
-    """
-
-    def __init__(self, error: ErrorCode, message: str = "") -> None:
-        super().__init__(message)
-        self.error = error
-        self.message = message
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,15 +80,18 @@ class KafkaLeader:
 
 @dataclass(frozen=True, slots=True)
 class _Encoded:
-    """A request in one version: its encoded body."""
+    """A request in one version."""
 
     api_key: int
     version: int
     body: bytes
+    """The encoded body."""
 
 
 class LeaderRequests:
-    """listener: the name of the endpoints that speak Kafka's protocol. tls: of connections to them,
+    """Sends requests to a leader that speaks Kafka's protocol only.
+
+    listener: the name of the endpoints that speak Kafka's protocol. tls: of connections to them,
     None without. resolve: see `Resolve`.
     """
 
@@ -139,14 +131,16 @@ class LeaderRequests:
     ) -> Any:
         """The leader's response to a request in `leader_messages.CONVERSIONS`.
 
-        Raises ForwardingError.
+        Raises RefusedError if there is none. NOT_CONTROLLER without a message: nothing was done.
+        NOT_CONTROLLER with a message, or REQUEST_TIMED_OUT: the request may be executed. Any other
+        error: the leader has rejected it.
         """
         return await self._ask(leader, request, timeout_ms, caller)
 
     async def _ask(
         self, leader: KafkaLeader, request: Any, timeout_ms: int, caller: Caller | None
     ) -> Any:
-        """caller: None to ask in this controller's own name, without an envelope."""
+        """Send a request. caller: None for this controller itself, without an envelope."""
         conversion = lm.CONVERSIONS[type(request)]
         is_sent = False
         try:
@@ -160,15 +154,15 @@ class LeaderRequests:
                 answered = await _call(client, leader, encoded, caller)
                 return await asyncio.to_thread(conversion.read, request, answered)
         except lm.UnwritableError as error:
-            raise ForwardingError(ErrorCode.INVALID_REQUEST, str(error)) from None
+            raise RefusedError(ErrorCode.INVALID_REQUEST, str(error)) from None
         except TimeoutError:
             if not is_sent:
-                raise ForwardingError(ErrorCode.NOT_CONTROLLER) from None
+                raise RefusedError(ErrorCode.NOT_CONTROLLER) from None
             text = f"{leader} did not answer within {timeout_ms} ms"
-            raise ForwardingError(ErrorCode.REQUEST_TIMED_OUT, text) from None
+            raise RefusedError(ErrorCode.REQUEST_TIMED_OUT, text) from None
         except KafkaClientError as error:
             text = f"no response of {leader} which may have executed the request: {error}"
-            raise ForwardingError(ErrorCode.NOT_CONTROLLER, text if is_sent else "") from None
+            raise RefusedError(ErrorCode.NOT_CONTROLLER, text if is_sent else "") from None
 
     async def _connect(
         self, stack: AsyncExitStack, leader: KafkaLeader, timeout_ms: int
@@ -202,7 +196,7 @@ class LeaderRequests:
                 "leads (metadata.max.idle.interval.ms)"
             )
             return m.ReadIndexResponse(ErrorCode.REQUEST_TIMED_OUT, leader.current, message=text)
-        except ForwardingError as failed:
+        except RefusedError as failed:
             assert leader is not None, "only a known leader is asked"
             error = failed.error
             if error is ErrorCode.NOT_CONTROLLER:
@@ -212,17 +206,17 @@ class LeaderRequests:
         return m.ReadIndexResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, leading)
 
     async def _leaders_end(self, leader: KafkaLeader, timeout_ms: int) -> tuple[int, int]:
-        """The leader's epoch and log end offset. Raises ForwardingError."""
+        """The leader's epoch and log end offset. Raises RefusedError."""
         view = await self._ask(leader, m.DescribeQuorumRequest(""), timeout_ms, None)
         if view.error is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
             text = (
                 f"{leader} does not tell this controller how far its log reaches: give the "
                 "controller's principal DESCRIBE on the cluster, or make it a super user"
             )
-            raise ForwardingError(view.error, text)
+            raise RefusedError(view.error, text)
         ends = [each.log_end_offset for each in view.voters if each.replica.id == leader.id]
         if view.error is not ErrorCode.NONE or view.leader.id != leader.id or not ends:
-            raise ForwardingError(ErrorCode.NOT_CONTROLLER)
+            raise RefusedError(ErrorCode.NOT_CONTROLLER)
         return view.leader.epoch, max(*ends, view.high_watermark)
 
     def _epoch_of(self, offset: int) -> int | None:
@@ -232,19 +226,19 @@ class LeaderRequests:
 
 
 def _version(leader: KafkaLeader, client: KafkaClient, api_key: int, since: int) -> int:
-    """The highest version that both sides know. Raises ForwardingError if that is too low."""
+    """The highest version that both sides know. Raises RefusedError if that is too low."""
     low, high = client.versions.get(api_key, (0, -1))
     version = min(high, s.SERVED[api_key][1])
     if version < max(low, since):
         text = f"{leader} does not serve API {api_key} in version {max(low, since)}"
-        raise ForwardingError(ErrorCode.UNSUPPORTED_VERSION, text)
+        raise RefusedError(ErrorCode.UNSUPPORTED_VERSION, text)
     return version
 
 
 async def _call(
     client: KafkaClient, leader: KafkaLeader, request: _Encoded, caller: Caller | None
 ) -> Any:
-    """The body of the response. Raises ForwardingError, KafkaClientError."""
+    """The body of the response. Raises RefusedError, KafkaClientError."""
     api_key, version = request.api_key, request.version
     if caller is None:
         return await client.ask_encoded(api_key, version, request.body)
@@ -263,13 +257,13 @@ async def _call(
             f"{leader} accepts no forwarded requests from this controller: give the controller's "
             "principal CLUSTER_ACTION on the cluster"
         )
-        raise ForwardingError(error, text)
+        raise RefusedError(error, text)
     if error is ErrorCode.NOT_CONTROLLER:
-        raise ForwardingError(error, f"{leader} has lost leadership")
+        raise RefusedError(error, f"{leader} has lost leadership")
     if error is ErrorCode.NONE and answer.response_data is None:
         error = ErrorCode.UNKNOWN_SERVER_ERROR
     if error is not ErrorCode.NONE:
-        raise ForwardingError(error, f"{leader} rejects the forwarded request")
+        raise RefusedError(error, f"{leader} rejects the forwarded request")
     try:
         data = answer.response_data
         return (await asyncio.to_thread(s.read_response, api_key, version, data))[1]

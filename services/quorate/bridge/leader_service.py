@@ -20,10 +20,11 @@ from dataclasses import replace
 from typing import Any, Final
 
 from quorate.bridge import leader_messages as lm
-from quorate.bridge.leader_requests import ForwardingError, KafkaLeader, LeaderRequests
+from quorate.bridge.leader_requests import KafkaLeader, LeaderRequests
+from quorate.common.error_codes import ErrorCode
 from quorate.metadata import requests as r
+from quorate.metadata.managers.controller_context import RefusedError
 from quorate.raft import messages as m
-from quorate.raft.errors import ErrorCode
 from quorate.records.batch import BatchProducer
 from quorate.rpc.principals import Caller, PrincipalMapping, caller_of
 from quorate.rpc.server.authorizer import Context
@@ -51,7 +52,9 @@ NO_APPEND: Final = (
 
 
 class KafkaLedService(NodeService):
-    """forwarding: the requests to the leader. mapping: names callers by their certificates. The
+    """The service of a controller whose leader may be Kafka's.
+
+    forwarding: the requests to the leader. mapping: names callers by their certificates. The
     others: see `NodeService`.
     """
 
@@ -107,7 +110,7 @@ class KafkaLedService(NodeService):
             view = await self._forwarding.forward(
                 leader, request, DESCRIBE_TIMEOUT_MS, self.caller(context)
             )
-        except ForwardingError as failed:
+        except RefusedError as failed:
             if failed.error in _UNANSWERED:
                 return own
             return replace(own, error=failed.error, message=failed.message)
@@ -138,7 +141,7 @@ class KafkaLedService(NodeService):
             response = await self._forwarding.forward(
                 leader, wanted, request.timeout_ms, self.caller(context)
             )
-        except ForwardingError as failed:
+        except RefusedError as failed:
             error = failed.error
             if error is ErrorCode.NOT_CONTROLLER:
                 error = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -160,7 +163,7 @@ class KafkaLedService(NodeService):
             response = await self._forwarding.forward(
                 leader, request, timeout_ms, self.caller(context)
             )
-        except ForwardingError as failed:
+        except RefusedError as failed:
             return MetadataAnswer(failed.error, leader.current, message=failed.message)
         return MetadataAnswer(ErrorCode.NONE, leader.current, response)
 

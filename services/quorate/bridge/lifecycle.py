@@ -17,12 +17,13 @@ from typing import Any, Final
 from quorate.bridge import schemas as s
 from quorate.bridge.exchange import Exchange, in_one
 from quorate.bridge.isr_messages import write_isr_changed
+from quorate.common.endpoints import Endpoint
+from quorate.common.features import VersionRange
 from quorate.metadata import requests as r
 from quorate.metadata.requests.common import NO_EPOCH
-from quorate.raft.types import Endpoint, VersionRange
 
 
-def registration(body: Any) -> r.RegisterBroker:
+def decode_registration(body: Any) -> r.RegisterBroker:
     return r.RegisterBroker(
         broker_id=body.broker_id,
         incarnation_id=s.uuid_text(body.incarnation_id),
@@ -40,7 +41,7 @@ def registration(body: Any) -> r.RegisterBroker:
     )
 
 
-def registered(module: Any, response: r.RegisterBrokerResponse) -> Any:
+def encode_registration_response(module: Any, response: r.RegisterBrokerResponse) -> Any:
     return s.answer(
         module,
         **s.outcome(response),
@@ -48,7 +49,7 @@ def registered(module: Any, response: r.RegisterBrokerResponse) -> Any:
     )
 
 
-def heartbeat(body: Any) -> r.BrokerHeartbeat:
+def decode_heartbeat(body: Any) -> r.BrokerHeartbeat:
     cordoned = getattr(body, "cordoned_log_dirs", None)
     return r.BrokerHeartbeat(
         broker_id=body.broker_id,
@@ -61,7 +62,7 @@ def heartbeat(body: Any) -> r.BrokerHeartbeat:
     )
 
 
-def heard(module: Any, response: r.BrokerHeartbeatResponse) -> Any:
+def encode_heartbeat_response(module: Any, response: r.BrokerHeartbeatResponse) -> Any:
     return s.answer(
         module,
         **s.outcome(response),
@@ -71,20 +72,22 @@ def heard(module: Any, response: r.BrokerHeartbeatResponse) -> Any:
     )
 
 
-def itself(request: r.AlterPartition) -> r.AlterPartition:
+def decode_isr_change(request: r.AlterPartition) -> r.AlterPartition:
     """`schemas` decodes this request to the value."""
     return request
 
 
-def isr_changed(module: Any, response: r.AlterPartitionResponse) -> s.Encoded:
+def encode_isr_change_response(module: Any, response: r.AlterPartitionResponse) -> s.Encoded:
     return s.Encoded(module.AlterPartitionResponse, write_isr_changed(response))
 
 
-def producer_ids(body: Any) -> r.AllocateProducerIds:
+def decode_allocate_producer_ids(body: Any) -> r.AllocateProducerIds:
     return r.AllocateProducerIds(body.broker_id, body.broker_epoch)
 
 
-def allocated(module: Any, response: r.AllocateProducerIdsResponse) -> Any:
+def encode_allocate_producer_ids_response(
+    module: Any, response: r.AllocateProducerIdsResponse
+) -> Any:
     return s.answer(
         module,
         **s.outcome(response),
@@ -93,7 +96,7 @@ def allocated(module: Any, response: r.AllocateProducerIdsResponse) -> Any:
     )
 
 
-def assignments(body: Any) -> r.AssignReplicasToDirs:
+def decode_assign_replicas(body: Any) -> r.AssignReplicasToDirs:
     return r.AssignReplicasToDirs(
         body.broker_id,
         body.broker_epoch,
@@ -108,7 +111,7 @@ def assignments(body: Any) -> r.AssignReplicasToDirs:
     )
 
 
-def assigned(module: Any, response: r.AssignReplicasToDirsResponse) -> Any:
+def encode_assign_replicas_response(module: Any, response: r.AssignReplicasToDirsResponse) -> Any:
     found: dict[str, dict[str, list[r.AssignedReplica]]] = {}
     for each in response.replicas:
         found.setdefault(each.directory_id, {}).setdefault(each.topic_id, []).append(each)
@@ -137,7 +140,7 @@ def assigned(module: Any, response: r.AssignReplicasToDirsResponse) -> Any:
     )
 
 
-def controller_registration(body: Any) -> r.RegisterController:
+def decode_controller_registration(body: Any) -> r.RegisterController:
     return r.RegisterController(
         controller_id=body.controller_id,
         incarnation_id=s.uuid_text(body.incarnation_id),
@@ -153,21 +156,35 @@ def controller_registration(body: Any) -> r.RegisterController:
     )
 
 
-def controller_registered(module: Any, response: r.RegisterControllerResponse) -> Any:
+def encode_controller_registration_response(
+    module: Any, response: r.RegisterControllerResponse
+) -> Any:
     return s.answer(module, **s.spoken(response))
 
 
 LIFECYCLE: Final[dict[int, Exchange]] = {
-    s.BROKER_REGISTRATION: Exchange(registration, registered, in_one(r.RegisterBrokerResponse)),
-    s.BROKER_HEARTBEAT: Exchange(heartbeat, heard, in_one(r.BrokerHeartbeatResponse)),
-    s.ALTER_PARTITION: Exchange(itself, isr_changed, in_one(r.AlterPartitionResponse)),
+    s.BROKER_REGISTRATION: Exchange(
+        decode_registration, encode_registration_response, in_one(r.RegisterBrokerResponse)
+    ),
+    s.BROKER_HEARTBEAT: Exchange(
+        decode_heartbeat, encode_heartbeat_response, in_one(r.BrokerHeartbeatResponse)
+    ),
+    s.ALTER_PARTITION: Exchange(
+        decode_isr_change, encode_isr_change_response, in_one(r.AlterPartitionResponse)
+    ),
     s.ALLOCATE_PRODUCER_IDS: Exchange(
-        producer_ids, allocated, in_one(r.AllocateProducerIdsResponse)
+        decode_allocate_producer_ids,
+        encode_allocate_producer_ids_response,
+        in_one(r.AllocateProducerIdsResponse),
     ),
     s.CONTROLLER_REGISTRATION: Exchange(
-        controller_registration, controller_registered, in_one(r.RegisterControllerResponse)
+        decode_controller_registration,
+        encode_controller_registration_response,
+        in_one(r.RegisterControllerResponse),
     ),
     s.ASSIGN_REPLICAS_TO_DIRS: Exchange(
-        assignments, assigned, in_one(r.AssignReplicasToDirsResponse)
+        decode_assign_replicas,
+        encode_assign_replicas_response,
+        in_one(r.AssignReplicasToDirsResponse),
     ),
 }

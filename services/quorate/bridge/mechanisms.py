@@ -28,7 +28,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from quorate.bridge.sasl_config import SCRAM
+from quorate.common.scram import MECHANISM_NUMBERS
 from quorate.metadata.image.scram import HASHES, MIN_ITERATIONS
 
 
@@ -38,17 +38,19 @@ class SaslError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SaslIdentity:
-    """Who has authenticated. expires_ms: when the credential expires, milliseconds since 1970."""
+    """Who has authenticated."""
 
     user: str
     used_token: bool = False
     expires_ms: int | None = None
+    """When the credential expires, milliseconds since 1970."""
 
 
 class Mechanism(Protocol):
-    """One exchange. identity: None until it is complete."""
+    """One exchange."""
 
     identity: SaslIdentity | None
+    """Who has authenticated, None until the exchange is complete."""
 
     async def respond(self, token: bytes) -> bytes:
         """The response to the client's next message. Raises SaslError."""
@@ -66,7 +68,7 @@ def _text(token: bytes) -> str:
 
 
 class Plain:
-    """users: passwords by user."""
+    """The server side of PLAIN. users: passwords by user."""
 
     def __init__(self, users: Mapping[str, str]) -> None:
         self.identity: SaslIdentity | None = None
@@ -94,14 +96,16 @@ class Plain:
 
 @dataclass(frozen=True, slots=True)
 class ScramCredential:
-    """owner: the user to authenticate. expires_ms: as in `SaslIdentity`; of delegation tokens."""
+    """What a server needs to authenticate a user by SCRAM."""
 
     owner: str
+    """The user to authenticate."""
     salt: bytes = field(repr=False)
     stored_key: bytes = field(repr=False)
     server_key: bytes = field(repr=False)
     iterations: int
     expires_ms: int | None = None
+    """When the delegation token expires, milliseconds since 1970; None for other credentials."""
 
 
 FindCredential = Callable[[str, int, bool], ScramCredential | None]
@@ -122,11 +126,11 @@ _NONCE_BYTES = 24
 
 
 class Scram:
-    """mechanism: a key of `sasl_config.SCRAM`."""
+    """The server side of SCRAM. mechanism: a key of `scram.MECHANISM_NUMBERS`."""
 
     def __init__(self, mechanism: str, find: FindCredential) -> None:
         self.identity: SaslIdentity | None = None
-        self._number = SCRAM[mechanism]
+        self._number = MECHANISM_NUMBERS[mechanism]
         self._hash = HASHES[self._number]
         self._find = find
         self._credential: ScramCredential | None = None

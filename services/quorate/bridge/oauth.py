@@ -26,6 +26,7 @@ import jwt
 
 from quorate.bridge.mechanisms import SaslError, SaslIdentity
 from quorate.bridge.sasl_config import OAuthConfig
+from quorate.rpc.cancellation import cancel_tasks
 
 LOGGER = logging.getLogger(__name__)
 
@@ -49,7 +50,7 @@ def parse_keys(text: bytes) -> dict[str, _Key]:
     try:
         found = jwt.PyJWKSet.from_json(text.decode())
     except (jwt.PyJWTError, ValueError, KeyError, TypeError, AttributeError):
-        raise ValueError("it is no JSON Web Key Set with a usable key") from None
+        raise ValueError("it is not a JSON Web Key Set with a usable key") from None
     keys: dict[str, _Key] = {}
     for each in found.keys:
         allowed = ALGORITHMS.get(each.key_type or "", ())
@@ -88,9 +89,7 @@ class TokenValidator:
         self._task = asyncio.create_task(self._refresh(), name="bridge-jwks")
 
     async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await cancel_tasks(self._task)
 
     async def _refresh(self) -> None:
         """Read the keys, again and again (rule 3)."""

@@ -43,8 +43,10 @@ from quorate.bridge.peer_messages import (
 )
 from quorate.bridge.raft_requests import level_range
 from quorate.bridge.replication import PEER_CLIENT_ID, bridge_endpoint
-from quorate.metadata.metadata_version import KRAFT_VERSION
-from quorate.raft.errors import ErrorCode, MisuseError, ViolationError
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
+from quorate.common.features import KRAFT_VERSION, VersionRange
+from quorate.raft.errors import MisuseError, ViolationError
 from quorate.raft.messages import (
     ApiVersionsRequest,
     ApiVersionsResponse,
@@ -52,7 +54,7 @@ from quorate.raft.messages import (
     FetchResponse,
     Response,
 )
-from quorate.raft.types import Endpoint, VersionRange, VoterSet
+from quorate.raft.types import VoterSet
 from quorate.rpc.client.transport import FETCH_TIMEOUT_MS, Peers, PeerStream
 from quorate.rpc.errors import TransportError, TransportKind
 from quorate.rpc.tls import TlsConfig

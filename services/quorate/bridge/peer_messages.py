@@ -22,10 +22,12 @@ from typing import Any, Final
 
 from quorate.bridge import schemas as s
 from quorate.bridge.replication import TOPIC_ID
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
 from quorate.log.offset_files import METADATA_PARTITION, METADATA_TOPIC
 from quorate.raft import messages as m
-from quorate.raft.errors import ErrorCode, ViolationError
-from quorate.raft.types import Endpoint, OffsetAndEpoch, ReplicaKey, VoterSet
+from quorate.raft.errors import ViolationError
+from quorate.raft.types import OffsetAndEpoch, ReplicaKey, VoterSet
 from quorate.records.batch import parse_batches
 from quorate.records.errors import RecordsError
 from quorate.rpc.fields import endpoints_from_wire, natural
@@ -245,7 +247,10 @@ def known_endpoints(voters: VoterSet, replica_id: int, endpoint: Endpoint) -> tu
 
 
 class ResponseReader:
-    """listener: the name of the endpoints in the responses. leaders: see rule 3."""
+    """Decodes the responses of peers.
+
+    listener: the name of the endpoints in the responses. leaders: see rule 3.
+    """
 
     def __init__(self, listener: str, leaders: Leaders) -> None:
         self._listener = listener
@@ -255,7 +260,7 @@ class ResponseReader:
         """The value of the response to a request. Raises ViolationError."""
         match request:
             case m.AddVoterRequest() | m.RemoveVoterRequest():
-                return voters_changed(body)
+                return decode_voter_change_response(body)
             case m.UpdateVoterRequest():
                 return self._updated(body)
             case m.FetchRequest():
@@ -356,7 +361,7 @@ _ANSWERS: Final[dict[type, Any]] = {
 }
 
 
-def voters_changed(body: Any) -> m.AdminResponse:
+def decode_voter_change_response(body: Any) -> m.AdminResponse:
     """The response to AddRaftVoter or RemoveRaftVoter. It names no leader."""
     error = error_of(body.error_code)
     if error is ErrorCode.NOT_CONTROLLER:

@@ -23,7 +23,10 @@ LOGGER = logging.getLogger(__name__)
 
 
 class Propagation:
-    """controller_id: the sender's. listener: see `control_requests.Sender`."""
+    """Sends changes of the metadata to brokers in ZooKeeper mode.
+
+    controller_id: the sender's. listener: see `control_requests.Sender`.
+    """
 
     def __init__(self, controller_id: int, listener: str | None) -> None:
         self._controller_id = controller_id

@@ -22,6 +22,8 @@ from typing import Any, Final
 
 from quorate.bridge import cluster, descriptions
 from quorate.bridge.replication import bridge_endpoint
+from quorate.common.error_codes import ErrorCode
+from quorate.common.features import KRAFT_VERSION, METADATA_VERSION
 from quorate.metadata import requests as r
 from quorate.metadata.authorizer import CLUSTER, Operation
 from quorate.metadata.describe import describe_features
@@ -29,11 +31,8 @@ from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.metadata.metadata_version import (
     APPLICATION_VERSION,
     CONTROLLER_REGISTRATION,
-    KRAFT_VERSION,
-    METADATA_VERSION,
     SUPPORTED,
 )
-from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import (
     AddVoterRequest,
     AdminRequest,
@@ -58,7 +57,9 @@ Describe = Callable[[r.Read], Any]
 
 
 class QuorumRequests:
-    """node_id, cluster_id: this controller's. listener: the name of the controllers' endpoints for
+    """Answers requests about the quorum.
+
+    node_id, cluster_id: this controller's. listener: the name of the controllers' endpoints for
     Kafka's nodes. serves_voters: whether controllers talk to each other there. kafka_replicas:
     returns the replicas that fetch over that listener. image: returns the committed image.
     """

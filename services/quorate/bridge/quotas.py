@@ -44,10 +44,12 @@ Client = tuple[str, str]
 
 @dataclass(slots=True)
 class TokenBucket:
-    """tokens: negative after a request that took more than there were. at_s: the last refill."""
+    """The tokens that are left to one user or client."""
 
     tokens: float
+    """The tokens that are left: negative after a request that took more than there were."""
     at_s: float
+    """The time of the last refill."""
 
     def refill(self, rate: float, burst: float, now_s: float) -> None:
         """Add what the rate, in tokens per second, gives for the time since the last refill."""

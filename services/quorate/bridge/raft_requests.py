@@ -24,10 +24,12 @@ from typing import Any, Final
 
 from quorate.bridge import schemas as s
 from quorate.bridge.replication import NO_NODE, bridge_endpoint, directory, leader_endpoints
+from quorate.common.error_codes import ErrorCode
+from quorate.common.features import VersionRange
 from quorate.log.offset_files import METADATA_PARTITION, METADATA_TOPIC
 from quorate.raft import messages as m
-from quorate.raft.errors import ErrorCode, ViolationError
-from quorate.raft.types import ReplicaKey, VersionRange, Voter
+from quorate.raft.errors import ViolationError
+from quorate.raft.types import ReplicaKey, Voter
 from quorate.rpc.fields import endpoints_from_wire, natural, range_from_wire
 from quorate.rpc.principals import Caller
 from quorate.rpc.server.authorizer import Denial
@@ -48,7 +50,10 @@ WHOLE_ERRORS: Final = (ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.CLUSTER_AUTH
 
 
 class RaftRequests:
-    """listener: the name of the controllers' endpoints for Kafka's protocol."""
+    """Answers the Raft requests of Kafka's protocol.
+
+    listener: the name of the controllers' endpoints for Kafka's protocol.
+    """
 
     def __init__(self, raft: RaftDriver, listener: str, refuse: Refuse) -> None:
         self._raft = raft

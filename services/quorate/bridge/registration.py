@@ -8,9 +8,9 @@ from __future__ import annotations
 from quorate.bridge import schemas as s
 from quorate.bridge.client import KafkaClient, KafkaClientError
 from quorate.bridge.peer_messages import error_of
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
 from quorate.metadata.requests import RegisterController, RegisterControllerResponse
-from quorate.raft.errors import ErrorCode
-from quorate.raft.types import Endpoint
 from quorate.rpc.tls import TlsConfig
 
 

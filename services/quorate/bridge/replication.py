@@ -33,8 +33,10 @@ from typing import Any
 from quorate.bridge import schemas as s
 from quorate.bridge.admission import Admission
 from quorate.bridge.connections import KafkaConnection
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
+from quorate.common.identifiers import ZERO_UUID
 from quorate.log.offset_files import METADATA_PARTITION, METADATA_TOPIC
-from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import (
     CurrentLeader,
     FetchRequest,
@@ -43,7 +45,7 @@ from quorate.raft.messages import (
     FetchSnapshotResponse,
 )
 from quorate.raft.roles import Leader
-from quorate.raft.types import ZERO_UUID, Endpoint, OffsetAndEpoch, ReplicaKey
+from quorate.raft.types import OffsetAndEpoch, ReplicaKey
 from quorate.runtime.driver import Bytes, RaftDriver
 
 TOPIC_ID = f"{'A' * 21}Q"
@@ -66,7 +68,9 @@ Refuse = Callable[[KafkaConnection, FetchRequest | FetchSnapshotRequest], ErrorC
 
 
 class Replication:
-    """listener: the name of the controllers' endpoints for brokers. serves_voters: whether voters
+    """Answers fetches of the metadata log.
+
+    listener: the name of the controllers' endpoints for brokers. serves_voters: whether voters
     fetch over it.
     """
 
@@ -113,13 +117,16 @@ class Replication:
             )
         if not may_wait:
             request = replace(request, max_wait_ms=0)
+        if request.offset < self._raft.log.end_offset:
+            await connection.room.reserve()  # one batch may exceed the request's maximum
         response, data = await self._raft.ask(request)
         assert isinstance(response, FetchResponse), type(response)
+        await connection.room.settle(sum(map(len, data)))
         if data and not may_wait and await self._admission.is_rejected():
             return respond(call, ErrorCode.POLICY_VIOLATION)
         if response.error is ErrorCode.NONE:
             connection.last_sent = response.high_watermark
-            connection.told = request.replica, request.epoch, response.read_round
+            connection.last_round = request.replica, request.epoch, response.read_round
             if not self._is_quorate(call):
                 connection.replica = request.replica
                 response = replace(response, high_watermark=self._established(response))
@@ -139,7 +146,7 @@ class Replication:
 
     def _awaited_from(self, request: FetchRequest) -> int:
         """The high watermark above which the response need not wait for records. One that the
-        replica is not told does not end the wait: it would fetch again at once.
+        replica does not get does not end the wait: it would fetch again at once.
         """
         high_watermark = self._raft.node.high_watermark
         if self._leads_from(request.epoch) >= high_watermark:
@@ -168,8 +175,10 @@ class Replication:
         refused, _ = await self._rejection(call, connection, request)
         if refused is not ErrorCode.NONE:
             return respond(call, refused)
+        await connection.room.reserve(request.max_bytes)
         response, _ = await self._raft.ask(request)
         assert isinstance(response, FetchSnapshotResponse), type(response)
+        await connection.room.settle(len(response.data))
         return write_fetched_snapshot(call, response, self._listener)
 
     # --- both -------------------------------------------------------------------------------------
@@ -223,14 +232,14 @@ def read_fetch(call: s.Call, cluster_id: str, last_sent: int) -> FetchRequest:
     """
     body = call.body
     ((partition,),) = (topic.partitions for topic in body.topics)
-    told = getattr(partition, "high_watermark", NO_HIGH_WATERMARK)
+    known = getattr(partition, "high_watermark", NO_HIGH_WATERMARK)
     return FetchRequest(
         _cluster(body, cluster_id),
         ReplicaKey(replica_id(body), _directory(partition)),
         partition.current_leader_epoch,
         partition.fetch_offset,
         partition.last_fetched_epoch,
-        last_sent if told == NO_HIGH_WATERMARK else told,
+        last_sent if known == NO_HIGH_WATERMARK else known,
         max_wait_ms=body.max_wait // s.milliseconds(1),
         max_bytes=min(BYTES_MAX, max(1, body.max_bytes)),
         read_round=getattr(body, "read_round", 0),
@@ -334,7 +343,7 @@ def replica_id(body: Any) -> int:
 
 
 def _extensions(found: FetchResponse) -> dict[str, int]:
-    """What only Quorate's controllers are told (`bridge.extensions`)."""
+    """What is only sent to Quorate's controllers (`bridge.extensions`)."""
     end = found.acknowledged
     known = (
         {}

@@ -37,7 +37,7 @@ from quorate.bridge.mechanisms import (
     Validate,
 )
 from quorate.bridge.sasl_config import OAUTHBEARER, PLAIN, SaslConfig
-from quorate.raft.errors import ErrorCode
+from quorate.common.error_codes import ErrorCode
 
 REAUTH_INTERVAL_S = 1.0
 """The shortest interval between the starts of two authentications of one connection, seconds."""
@@ -57,14 +57,14 @@ class FailedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A completed authentication. ends_s: on the monotonic clock; infinite without a limit.
-    began_s: when the authentication began.
-    """
+    """A completed authentication."""
 
     mechanism: str
     identity: SaslIdentity
     began_s: float
+    """When the authentication began, on the monotonic clock."""
     ends_s: float = math.inf
+    """When the session ends, on the monotonic clock; infinite without a limit."""
 
     @property
     def principal(self) -> str:

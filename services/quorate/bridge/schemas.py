@@ -33,9 +33,8 @@ from quorate.bridge.bounds import TruncatedError, Walk
 from quorate.bridge.extensions import EXTENDED
 from quorate.bridge.isr_messages import read_isr_change
 from quorate.bridge.zookeeper_messages import MESSAGES
-from quorate.raft.errors import ErrorCode
-from quorate.raft.types import ZERO_UUID
-from quorate.records.primitives import uuid_from_bytes, uuid_to_bytes
+from quorate.common.error_codes import ErrorCode
+from quorate.common.identifiers import ZERO_UUID, uuid_from_bytes, uuid_to_bytes
 
 FETCH: Final = 1
 SASL_HANDSHAKE: Final = 17
@@ -146,22 +145,24 @@ class BadMessageError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request with its header. body: kio's object, or the value of `_READERS`; None for a version
-    that is not served, or if only the header has been read.
-    """
+    """A request with its header."""
 
     api_key: int
     version: int
     correlation_id: int
     client_id: str
     body: Any
+    """The object of kio, or the value of `_READERS`. None for a version that is not served, or if
+    only the header has been read.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """A response whose body is encoded. kind: kio's class of it."""
+    """A response whose body is encoded."""
 
     kind: Any
+    """The class of the response in kio."""
     body: bytes
 
 
@@ -411,7 +412,7 @@ def milliseconds(count: int = 0) -> datetime.timedelta:
 
 
 def uuid_field(text: str) -> uuid.UUID | None:
-    """kio's value of a UUID. None stands for the zero UUID."""
+    """A UUID as kio represents it. None stands for the zero UUID."""
     return None if text == ZERO_UUID or not text else uuid.UUID(bytes=uuid_to_bytes(text))
 
 

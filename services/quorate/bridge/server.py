@@ -12,7 +12,8 @@ Rules:
 3. A connection is closed if it is idle for `KafkaConnection.idle_s`, does not finish its handshake
    within `HANDSHAKE_S` or its authentication within `AUTHENTICATION_S`, or does not send the rest
    of a frame or read its response within `FRAME_S`.
-   `connections` limits their number and evicts them; `frames` limits the memory of their frames.
+   `connections` limits their number and evicts them; `frames` limits the memory of their frames,
+   and `rpc.server.response_memory` that of their responses.
 4. A request is decoded only if `Answerer.refuse` does not reject it by its header.
 5. With SASL, requests are passed on only once the client has authenticated (`sasl`). The response
    to a failed authentication is delayed, and ends the connection.
@@ -46,10 +47,12 @@ from quorate.bridge.frames import (
 )
 from quorate.bridge.handshakes import Handshakes, handshake_fault
 from quorate.bridge.sasl import Authentication, FailedError, SaslAuthenticator, Session
+from quorate.common.error_codes import ErrorCode
 from quorate.metadata import requests as r
-from quorate.raft.errors import ErrorCode
+from quorate.rpc.cancellation import cancel_tasks
 from quorate.rpc.errors import TlsError
 from quorate.rpc.principals import Caller, PrincipalMapping, caller_of_certificate
+from quorate.rpc.server.response_memory import NoRoomError, ResponseMemory
 from quorate.rpc.tls import ServerContext, TlsConfig
 from quorate.telemetry.limited_log import LimitedLog
 
@@ -123,6 +126,8 @@ class BridgeServer:
         self._tls = tls
         self._requests_certificate = requests_certificate
         self._sasl = sasl
+        self._responses = ResponseMemory()
+        self._responses.end = lambda connection, reason: connection.end(reason)
         self._context: ServerContext | None = None
         self._mapping = mapping or PrincipalMapping()
         self._sockets: list[socket.socket] = []
@@ -155,10 +160,7 @@ class BridgeServer:
 
     async def stop(self) -> None:
         self._close_sockets()
-        tasks = tuple(self._serving)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_tasks(*self._serving)
 
     def _close_sockets(self) -> None:
         loop = asyncio.get_running_loop()
@@ -204,6 +206,7 @@ class BridgeServer:
             return
         task = asyncio.create_task(self._keep(accepted, connection), name="bridge-connection")
         connection.end = functools.partial(self._end, connection, task)
+        connection.room = self._responses.hold(connection)
         self._serving.add(task)
         task.add_done_callback(self._serving.discard)
 
@@ -226,6 +229,7 @@ class BridgeServer:
             LOGGER.exception("bridge: a request from %s failed", connection.host)
         finally:
             self._connections.leave(connection)
+            self._responses.forget(connection)
             if writer is None:
                 accepted.close()
             elif is_over:
@@ -312,7 +316,10 @@ class BridgeServer:
                 if sasl.has_ended(session):
                     raise s.BadMessageError("its SASL session has ended")
             connection.is_busy = True
-            await _send(writer, await self._answered(frame, connection))
+            request = self._read(frame, connection)
+            del frame  # it may be large, and its connection may wait
+            with connection.room:
+                await _send(writer, await self._answered(await request, connection))
             self._connections.rest(connection)
             if connection.throttled_s:
                 await asyncio.sleep(connection.throttled_s)
@@ -393,18 +400,32 @@ class BridgeServer:
         finally:
             receipt.end()
 
-    async def _answered(self, frame: bytes, connection: KafkaConnection) -> bytes:
+    async def _read(self, frame: bytes, connection: KafkaConnection) -> tuple[s.Call, Any]:
+        """The request in a frame, and the response if it is rejected by its header, else None."""
         head = s.read_head(frame)
         response = self._answerer.refuse(head, connection)
-        if response is None:
-            call = await self._decoder.call(frame)
-            if call.api_key in (s.SASL_HANDSHAKE, s.SASL_AUTHENTICATE):
-                response = _illegal_sasl_state(call)
-            else:
-                response = await self._answerer.answer(call, connection)
-        if len(getattr(response, "topics", None) or ()) > TOPICS_INLINE_MAX:
-            return await asyncio.to_thread(s.write_response, head.correlation_id, response)
-        return s.write_response(head.correlation_id, response)
+        return head if response is not None else await self._decoder.call(frame), response
+
+    async def _answered(self, request: tuple[s.Call, Any], connection: KafkaConnection) -> bytes:
+        """The encoded response to what `_read` has returned. Raises BadMessageError."""
+        call, response = request
+        if response is None and call.api_key in (s.SASL_HANDSHAKE, s.SASL_AUTHENTICATE):
+            response = _illegal_sasl_state(call)
+        elif response is None:
+            response = await self._answerer.answer(call, connection)
+        data = await _written(call.correlation_id, response)
+        if not connection.room.size:  # else it was reserved
+            try:
+                await connection.room.settle(len(data), is_owned=True)
+            except NoRoomError as error:
+                raise s.BadMessageError(str(error)) from None
+        return data
+
+
+async def _written(correlation_id: int, response: Any) -> bytes:
+    if len(getattr(response, "topics", None) or ()) > TOPICS_INLINE_MAX:
+        return await asyncio.to_thread(s.write_response, correlation_id, response)
+    return s.write_response(correlation_id, response)
 
 
 def _listening_socket(family: int, kind: int, protocol: int, address: Any) -> socket.socket:

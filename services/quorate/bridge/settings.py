@@ -10,15 +10,15 @@ from __future__ import annotations
 from typing import Any
 
 from quorate.bridge import schemas as s
+from quorate.common.error_codes import ErrorCode
 from quorate.metadata import requests as r
-from quorate.raft.errors import ErrorCode
 
 LITERAL = 3
 
 # --- configurations -------------------------------------------------------------------------------
 
 
-def alter_configs(body: Any) -> r.IncrementalAlterConfigs:
+def decode_alter_configs(body: Any) -> r.IncrementalAlterConfigs:
     return r.IncrementalAlterConfigs(
         tuple(
             r.ConfigChange(
@@ -31,7 +31,7 @@ def alter_configs(body: Any) -> r.IncrementalAlterConfigs:
     )
 
 
-def replace_configs(body: Any) -> r.AlterConfigs:
+def decode_replace_configs(body: Any) -> r.AlterConfigs:
     return r.AlterConfigs(
         tuple(
             r.ConfigChange(
@@ -44,7 +44,7 @@ def replace_configs(body: Any) -> r.AlterConfigs:
     )
 
 
-def configs_altered(module: Any, response: r.AlterConfigsResponse) -> Any:
+def encode_alter_configs_response(module: Any, response: r.AlterConfigsResponse) -> Any:
     return s.answer(
         module,
         responses=tuple(
@@ -58,7 +58,7 @@ def configs_altered(module: Any, response: r.AlterConfigsResponse) -> Any:
     )
 
 
-def no_configs_altered(
+def alter_configs_error_response(
     request: r.IncrementalAlterConfigs | r.AlterConfigs, error: ErrorCode, text: str
 ) -> r.AlterConfigsResponse:
     return r.AlterConfigsResponse(
@@ -69,7 +69,7 @@ def no_configs_altered(
 # --- quotas ---------------------------------------------------------------------------------------
 
 
-def alter_quotas(body: Any) -> r.AlterClientQuotas:
+def decode_alter_quotas(body: Any) -> r.AlterClientQuotas:
     return r.AlterClientQuotas(
         tuple(
             r.QuotaChange(
@@ -82,7 +82,7 @@ def alter_quotas(body: Any) -> r.AlterClientQuotas:
     )
 
 
-def quotas_altered(module: Any, response: r.AlterClientQuotasResponse) -> Any:
+def encode_alter_quotas_response(module: Any, response: r.AlterClientQuotasResponse) -> Any:
     return s.answer(
         module,
         entries=tuple(
@@ -98,7 +98,7 @@ def quotas_altered(module: Any, response: r.AlterClientQuotasResponse) -> Any:
     )
 
 
-def no_quotas_altered(
+def alter_quotas_error_response(
     request: r.AlterClientQuotas, error: ErrorCode, text: str
 ) -> r.AlterClientQuotasResponse:
     return r.AlterClientQuotasResponse(
@@ -111,7 +111,7 @@ def no_quotas_altered(
 # --- credentials ----------------------------------------------------------------------------------
 
 
-def alter_scram(body: Any) -> r.AlterUserScramCredentials:
+def decode_alter_scram(body: Any) -> r.AlterUserScramCredentials:
     return r.AlterUserScramCredentials(
         tuple(
             r.ScramUpsertion(
@@ -127,7 +127,7 @@ def alter_scram(body: Any) -> r.AlterUserScramCredentials:
     )
 
 
-def scram_altered(module: Any, response: r.AlterUserScramCredentialsResponse) -> Any:
+def encode_alter_scram_response(module: Any, response: r.AlterUserScramCredentialsResponse) -> Any:
     return s.answer(
         module,
         results=tuple(
@@ -137,7 +137,7 @@ def scram_altered(module: Any, response: r.AlterUserScramCredentialsResponse) ->
     )
 
 
-def no_scram_altered(
+def alter_scram_error_response(
     request: r.AlterUserScramCredentials, error: ErrorCode, text: str
 ) -> r.AlterUserScramCredentialsResponse:
     named = dict.fromkeys(
@@ -149,7 +149,7 @@ def no_scram_altered(
 # --- ACLs -----------------------------------------------------------------------------------------
 
 
-def create_acls(body: Any) -> r.CreateAcls:
+def decode_create_acls(body: Any) -> r.CreateAcls:
     return r.CreateAcls(
         tuple(
             r.Acl(
@@ -166,18 +166,20 @@ def create_acls(body: Any) -> r.CreateAcls:
     )
 
 
-def acls_created(module: Any, response: r.CreateAclsResponse) -> Any:
+def encode_create_acls_response(module: Any, response: r.CreateAclsResponse) -> Any:
     return s.answer(
         module,
         results=tuple(module.AclCreationResult(**s.spoken(each)) for each in response.results),
     )
 
 
-def no_acls_created(request: r.CreateAcls, error: ErrorCode, text: str) -> r.CreateAclsResponse:
+def create_acls_error_response(
+    request: r.CreateAcls, error: ErrorCode, text: str
+) -> r.CreateAclsResponse:
     return r.CreateAclsResponse(tuple(r.PartResult("", error, text) for _ in request.acls))
 
 
-def delete_acls(body: Any) -> r.DeleteAcls:
+def decode_delete_acls(body: Any) -> r.DeleteAcls:
     return r.DeleteAcls(
         tuple(
             r.AclFilter(
@@ -194,7 +196,7 @@ def delete_acls(body: Any) -> r.DeleteAcls:
     )
 
 
-def acls_deleted(module: Any, response: r.DeleteAclsResponse) -> Any:
+def encode_delete_acls_response(module: Any, response: r.DeleteAclsResponse) -> Any:
     return s.answer(
         module,
         filter_results=tuple(
@@ -221,7 +223,9 @@ def _deleted(module: Any, acl: r.Acl) -> Any:
     )
 
 
-def no_acls_deleted(request: r.DeleteAcls, error: ErrorCode, text: str) -> r.DeleteAclsResponse:
+def delete_acls_error_response(
+    request: r.DeleteAcls, error: ErrorCode, text: str
+) -> r.DeleteAclsResponse:
     return r.DeleteAclsResponse(
         tuple(r.DeletedAcls(error=error, message=text) for _ in request.filters)
     )

@@ -25,12 +25,12 @@ from typing import Any
 
 from quorate.bridge import schemas as s
 from quorate.bridge.mechanisms import ScramCredential
+from quorate.common.error_codes import ErrorCode
 from quorate.metadata import requests as r
 from quorate.metadata.authorizer import Operation, Resource, ResourceType
 from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.metadata.image.scram import HASHES, MIN_ITERATIONS
 from quorate.metadata.image.tokens import TokenSecrets, is_expired
-from quorate.raft.errors import ErrorCode
 from quorate.records.metadata import DelegationTokenRecord
 from quorate.rpc.principals import Caller
 
@@ -45,7 +45,7 @@ Allows = Callable[[Operation, Resource], bool]
 # --- conversions ----------------------------------------------------------------------------------
 
 
-def create_token(body: Any) -> r.CreateDelegationToken:
+def decode_create_token(body: Any) -> r.CreateDelegationToken:
     owner = getattr(body, "owner_principal_name", None)
     return r.CreateDelegationToken(
         f"{body.owner_principal_type or ''}:{owner}" if owner else "",
@@ -54,7 +54,7 @@ def create_token(body: Any) -> r.CreateDelegationToken:
     )
 
 
-def token_created(module: Any, response: r.CreateDelegationTokenResponse) -> Any:
+def encode_create_token_response(module: Any, response: r.CreateDelegationTokenResponse) -> Any:
     owner_type, owner = _parts(response.owner)
     requester_type, requester = _parts(response.requester)
     return s.answer(
@@ -72,15 +72,15 @@ def token_created(module: Any, response: r.CreateDelegationTokenResponse) -> Any
     )
 
 
-def renew_token(body: Any) -> r.RenewDelegationToken:
+def decode_renew_token(body: Any) -> r.RenewDelegationToken:
     return r.RenewDelegationToken(bytes(body.hmac), body.renew_period // s.milliseconds(1))
 
 
-def expire_token(body: Any) -> r.ExpireDelegationToken:
+def decode_expire_token(body: Any) -> r.ExpireDelegationToken:
     return r.ExpireDelegationToken(bytes(body.hmac), body.expiry_time_period // s.milliseconds(1))
 
 
-def expiry_set(module: Any, response: r.DelegationTokenExpiry) -> Any:
+def encode_token_expiry_response(module: Any, response: r.DelegationTokenExpiry) -> Any:
     return s.answer(
         module,
         error_code=s.error_field(response.error),

@@ -14,8 +14,8 @@ from typing import Any
 
 from quorate.bridge import schemas as s
 from quorate.bridge.descriptions import ConfigDescription, effective_topic_configs
+from quorate.common.error_codes import ErrorCode
 from quorate.metadata import requests as r
-from quorate.raft.errors import ErrorCode
 
 OwnConfigs = tuple[tuple[str, str | None], ...]
 """The configs of a topic itself, as names and values."""
@@ -23,7 +23,7 @@ OwnConfigs = tuple[tuple[str, str | None], ...]
 # --- CreateTopics ---------------------------------------------------------------------------------
 
 
-def create_topics(body: Any) -> r.CreateTopics:
+def decode_create_topics(body: Any) -> r.CreateTopics:
     return r.CreateTopics(
         tuple(
             r.NewTopic(
@@ -46,15 +46,13 @@ def _assignments(topic: Any) -> tuple[tuple[int, ...], ...]:
 
 @dataclass(frozen=True, slots=True)
 class DescribedCreation:
-    """A response with the effective configs of the new topics (KIP-525).
-
-    by_own: these configs, by the topic's own ones: many topics of a request have the same. hidden:
-    the names of new topics whose configs the caller may not describe.
-    """
+    """A response with the effective configs of the new topics (KIP-525)."""
 
     response: r.CreateTopicsResponse
     by_own: Mapping[OwnConfigs, tuple[ConfigDescription, ...]]
+    """The effective configs, by the topic's own ones: many topics of a request have the same."""
     hidden: frozenset[str]
+    """The names of new topics whose configs the caller may not describe."""
 
 
 def describe_creation(
@@ -72,7 +70,9 @@ def describe_creation(
     return DescribedCreation(response, by_own, hidden)
 
 
-def topics_created(module: Any, response: r.CreateTopicsResponse | DescribedCreation) -> Any:
+def encode_create_topics_response(
+    module: Any, response: r.CreateTopicsResponse | DescribedCreation
+) -> Any:
     if isinstance(response, r.CreateTopicsResponse):
         return s.answer(module, topics=tuple(_created(module, each) for each in response.topics))
     configs: dict[OwnConfigs, tuple[Any, ...]] = {}
@@ -125,7 +125,7 @@ def _created_config(module: Any, config: ConfigDescription) -> Any:
     )
 
 
-def no_topics_created(
+def create_topics_error_response(
     request: r.CreateTopics, error: ErrorCode, text: str
 ) -> r.CreateTopicsResponse:
     return r.CreateTopicsResponse(
@@ -136,7 +136,7 @@ def no_topics_created(
 # --- DeleteTopics ---------------------------------------------------------------------------------
 
 
-def delete_topics(body: Any) -> r.DeleteTopics:
+def decode_delete_topics(body: Any) -> r.DeleteTopics:
     if hasattr(body, "topic_names"):
         return r.DeleteTopics(tuple(map(r.TopicRef, body.topic_names)))
     return r.DeleteTopics(
@@ -144,7 +144,7 @@ def delete_topics(body: Any) -> r.DeleteTopics:
     )
 
 
-def topics_deleted(module: Any, response: r.DeleteTopicsResponse) -> Any:
+def encode_delete_topics_response(module: Any, response: r.DeleteTopicsResponse) -> Any:
     return s.answer(
         module,
         responses=tuple(
@@ -159,7 +159,7 @@ def topics_deleted(module: Any, response: r.DeleteTopicsResponse) -> Any:
     )
 
 
-def no_topics_deleted(
+def delete_topics_error_response(
     request: r.DeleteTopics, error: ErrorCode, text: str
 ) -> r.DeleteTopicsResponse:
     return r.DeleteTopicsResponse(
@@ -170,7 +170,7 @@ def no_topics_deleted(
 # --- CreatePartitions -----------------------------------------------------------------------------
 
 
-def create_partitions(body: Any) -> r.CreatePartitions:
+def decode_create_partitions(body: Any) -> r.CreatePartitions:
     return r.CreatePartitions(
         tuple(
             r.NewPartitions(
@@ -186,24 +186,28 @@ def create_partitions(body: Any) -> r.CreatePartitions:
     )
 
 
-def partitions_created(module: Any, response: r.CreatePartitionsResponse) -> Any:
+def encode_create_partitions_response(module: Any, response: r.CreatePartitionsResponse) -> Any:
     return s.answer(
         module,
         results=tuple(
-            s.make(module.CreatePartitionsTopicResult, name=topic.name, **_not_grown(topic))
+            s.make(
+                module.CreatePartitionsTopicResult,
+                name=topic.name,
+                **_error_fields(topic),
+            )
             for topic in response.topics
         ),
     )
 
 
-def _not_grown(topic: r.PartResult) -> dict[str, Any]:
+def _error_fields(topic: r.PartResult) -> dict[str, Any]:
     """The error fields. Kafka's have no text for an unknown topic."""
     if topic.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return s.error_fields(topic.error)
     return s.outcome(topic)
 
 
-def no_partitions_created(
+def create_partitions_error_response(
     request: r.CreatePartitions, error: ErrorCode, text: str
 ) -> r.CreatePartitionsResponse:
     return r.CreatePartitionsResponse(
@@ -214,7 +218,7 @@ def no_partitions_created(
 # --- ElectLeaders ---------------------------------------------------------------------------------
 
 
-def elect_leaders(body: Any) -> r.ElectLeaders:
+def decode_elect_leaders(body: Any) -> r.ElectLeaders:
     return r.ElectLeaders(
         getattr(body, "election_type", 0),
         None
@@ -223,7 +227,7 @@ def elect_leaders(body: Any) -> r.ElectLeaders:
     )
 
 
-def leaders_elected(module: Any, response: r.ElectLeadersResponse) -> Any:
+def encode_elect_leaders_response(module: Any, response: r.ElectLeadersResponse) -> Any:
     return s.answer(
         module,
         **s.outcome(response),
@@ -240,7 +244,7 @@ def leaders_elected(module: Any, response: r.ElectLeadersResponse) -> Any:
     )
 
 
-def no_leaders_elected(
+def elect_leaders_error_response(
     request: r.ElectLeaders, error: ErrorCode, text: str
 ) -> r.ElectLeadersResponse:
     wanted = request.partitions or ()
@@ -254,7 +258,7 @@ def no_leaders_elected(
 # --- reassignments --------------------------------------------------------------------------------
 
 
-def reassign(body: Any) -> r.AlterPartitionReassignments:
+def decode_alter_reassignments(body: Any) -> r.AlterPartitionReassignments:
     return r.AlterPartitionReassignments(
         tuple(
             r.Reassignment(
@@ -267,7 +271,9 @@ def reassign(body: Any) -> r.AlterPartitionReassignments:
     )
 
 
-def reassigned(module: Any, response: r.AlterPartitionReassignmentsResponse) -> Any:
+def encode_alter_reassignments_response(
+    module: Any, response: r.AlterPartitionReassignmentsResponse
+) -> Any:
     return s.answer(
         module,
         allow_replication_factor_change=response.allow_replication_factor_change,
@@ -287,13 +293,13 @@ def reassigned(module: Any, response: r.AlterPartitionReassignmentsResponse) -> 
     )
 
 
-def not_reassigned(
+def alter_reassignments_error_response(
     _request: r.AlterPartitionReassignments, error: ErrorCode, text: str
 ) -> r.AlterPartitionReassignmentsResponse:
     return r.AlterPartitionReassignmentsResponse((), error=error, message=text)
 
 
-def list_reassignments(body: Any) -> r.ListPartitionReassignments:
+def decode_list_reassignments(body: Any) -> r.ListPartitionReassignments:
     return r.ListPartitionReassignments(
         None
         if body.topics is None
@@ -301,7 +307,7 @@ def list_reassignments(body: Any) -> r.ListPartitionReassignments:
     )
 
 
-def reassignments_listed(module: Any, response: Any) -> Any:
+def encode_list_reassignments_response(module: Any, response: Any) -> Any:
     """Convert the response. `Refused` has an error and no reassignments."""
     is_list = isinstance(response, r.ListPartitionReassignmentsResponse)
     found = response.reassignments if is_list else ()

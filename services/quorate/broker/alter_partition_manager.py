@@ -15,13 +15,14 @@ from itertools import islice
 
 from quorate.broker.replica import LocalReplica
 from quorate.broker.values import ProposalAnswer, ProposeIsr
+from quorate.common.error_codes import ErrorCode
 from quorate.metadata.requests import (
     AlterPartition,
     AlterPartitionResponse,
     PartitionProposal,
     TopicProposals,
 )
-from quorate.raft.errors import ErrorCode
+from quorate.rpc.cancellation import cancel_tasks
 from quorate.rpc.errors import ClientError
 from quorate.rpc.metadata_client import MetadataClient
 from quorate.rpc.wire.partition_values import PartitionKey
@@ -64,9 +65,7 @@ class AlterPartitionManager:
         self._task = supervise(self._run(), "isr-proposals", self._fail)
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await cancel_tasks(self._task)
 
     def add(self, replica: LocalReplica, proposal: ProposeIsr) -> None:
         """Send a proposal; the response is passed to `replica.isr_answered`."""

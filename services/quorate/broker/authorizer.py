@@ -20,8 +20,8 @@ from __future__ import annotations
 import logging
 
 from quorate.broker.config import BrokerConfig
+from quorate.common.error_codes import ErrorCode
 from quorate.metadata.authorizer import AclAuthorizer, Operation, Resource, ResourceType
-from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import FetchRequest
 from quorate.raft.types import ReplicaKey
 from quorate.rpc.errors import TlsError
@@ -122,9 +122,7 @@ def broker_authorizer(config: BrokerConfig) -> BrokerAuthorizer | None:
     TlsError if this broker's certificate cannot be read or does not name this broker.
     """
     security = config.security
-    identity = PeerIdentity(security.peer_identity)
-    if config.tls is None and identity is PeerIdentity.AUTO:
-        identity = PeerIdentity.OFF
+    identity = PeerIdentity.configured(security.peer_identity, has_tls=config.tls is not None)
     if config.tls is not None and identity is not PeerIdentity.OFF:
         _check_own_name(config)
     if identity is PeerIdentity.OFF and not security.authorizer:

@@ -39,8 +39,8 @@ def read_high_watermarks(log_dirs: Iterable[Path]) -> dict[tuple[str, int], int]
                 found[topic, int(index)] = int(offset)
         except ValueError as error:
             raise LogError(
-                f"{path} is no checkpoint of high watermarks ({error}): delete it, leaders find "
-                "out anew"
+                f"{path} is not a checkpoint of high watermarks ({error}): delete it, the leaders "
+                "determine them again"
             ) from error
     return found
 

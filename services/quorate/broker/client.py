@@ -25,14 +25,11 @@ from dataclasses import dataclass
 from crc32c import crc32c
 
 from quorate.broker.topology import Topology
-from quorate.raft.errors import ErrorCode, MisuseError
-from quorate.records.batch import (
-    CRC_START,
-    StoredRecord,
-    build_data_batch,
-    iter_batches,
-    iter_records,
-)
+from quorate.common.batch_layout import CRC_AT, CRC_START, PRODUCER_AT, SEQUENCE_MODULUS
+from quorate.common.error_codes import ErrorCode
+from quorate.raft.errors import MisuseError
+from quorate.records.batch import StoredRecord, build_data_batch, iter_batches, iter_records
+from quorate.rpc.cancellation import cancel_tasks
 from quorate.rpc.client.leader_client import AsyncClosing
 from quorate.rpc.client.partition_client import (
     BrokerConnections,
@@ -65,10 +62,7 @@ RETRY_MAX_S = 0.25
 RECORD_BYTES = 24
 """The most bytes that a record takes in addition to its key and value."""
 _PRODUCER = struct.Struct(">qhi")
-_PRODUCER_AT = 43
 _CRC = struct.Struct(">I")
-_CRC_AT = 17
-_SEQUENCES = 1 << 31
 
 REFUSED_FOR_GOOD = frozenset(
     {
@@ -108,11 +102,9 @@ class _WaitingRecord:
 
 def sequenced(batch: bytearray, identity: ProducerIdentity, sequence: int) -> bytearray:
     """Write the producer's id and the first sequence number into a batch; update its checksum."""
-    _PRODUCER.pack_into(
-        batch, _PRODUCER_AT, identity.producer_id, identity.producer_epoch, sequence
-    )
+    _PRODUCER.pack_into(batch, PRODUCER_AT, identity.producer_id, identity.producer_epoch, sequence)
     with memoryview(batch) as view:
-        _CRC.pack_into(batch, _CRC_AT, crc32c(view[CRC_START:]))
+        _CRC.pack_into(batch, CRC_AT, crc32c(view[CRC_START:]))
     return batch
 
 
@@ -355,7 +347,7 @@ class _Lane:
             if not isinstance(error, Exception):
                 raise
         else:
-            self._sequence = (self._sequence + len(taken)) % _SEQUENCES
+            self._sequence = (self._sequence + len(taken)) % SEQUENCE_MODULUS
             for offset, each in enumerate(taken, base):
                 if not each.done.done():
                     each.done.set_result(Acknowledged(self._key.index, offset))
@@ -378,10 +370,7 @@ class _Lane:
                 each.done.set_exception(renewed(error))
 
     async def close(self) -> None:
-        task = self._task
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        await cancel_tasks(self._task)
         self._refuse(tuple(self._waiting), OutcomeUnknownError("the producer was closed"))
         self._waiting.clear()
 

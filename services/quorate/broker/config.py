@@ -24,10 +24,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from quorate.process import config_types as types
-from quorate.process.config_types import INT_MAX, ConfigType
+from quorate.common import config_types as types
+from quorate.common.config_types import INT_MAX, ConfigType
+from quorate.common.setting import Setting, by_name, declared_in, setting
 from quorate.process.node_config import NODE_SETTINGS, NodeConfig
-from quorate.process.setting import Setting, by_name, declared_in, setting
 from quorate.rpc.tls import TlsConfig
 
 

@@ -19,10 +19,12 @@ from dataclasses import dataclass
 
 from quorate.broker.replica import LocalReplica
 from quorate.broker.values import FetchAnswer, ReplicaPosition
+from quorate.common.error_codes import ErrorCode
 from quorate.raft.batches import Batch
-from quorate.raft.errors import ErrorCode, ViolationError
+from quorate.raft.errors import ViolationError
 from quorate.records.batch import parse_batches
 from quorate.records.errors import RecordsError
+from quorate.rpc.cancellation import cancel_tasks
 from quorate.rpc.client.partition_client import BrokerConnections, PartitionFetchStream
 from quorate.rpc.errors import RpcError
 from quorate.rpc.wire.partition_values import (
@@ -95,8 +97,7 @@ class Fetcher:
         return not self._replicas
 
     async def stop(self) -> None:
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await cancel_tasks(self._task)
 
     # --- the task ---------------------------------------------------------------------------------
 

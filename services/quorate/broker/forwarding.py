@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from quorate.common.error_codes import ErrorCode
 from quorate.metadata.requests import (
     AllocateProducerIds,
     AlterPartition,
@@ -22,7 +23,6 @@ from quorate.metadata.requests import (
     RegisterBroker,
     RegisterController,
 )
-from quorate.raft.errors import ErrorCode
 from quorate.rpc.errors import AdminError, ClientError
 from quorate.rpc.metadata_client import MetadataClient
 from quorate.rpc.wire.convert_metadata import MetadataAnswer

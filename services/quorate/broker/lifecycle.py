@@ -21,14 +21,15 @@ import logging
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 
+from quorate.common.error_codes import ErrorCode
+from quorate.common.features import VersionRange
 from quorate.metadata.requests import (
     BrokerFeature,
     BrokerHeartbeat,
     BrokerHeartbeatResponse,
     RegisterBroker,
 )
-from quorate.raft.errors import ErrorCode
-from quorate.raft.types import VersionRange
+from quorate.rpc.cancellation import cancel_tasks
 from quorate.rpc.errors import AdminError, ClientError
 from quorate.rpc.metadata_client import MetadataClient
 from quorate.runtime.tasks import supervise
@@ -52,7 +53,7 @@ class BrokerState(StrEnum):
     STARTING = "starting"
     FENCED = "fenced"
     RUNNING = "running"
-    SHUTTING_DOWN = "shutting down"
+    SHUTTING_DOWN = "shutting_down"
 
 
 class Lifecycle:
@@ -160,9 +161,7 @@ class Lifecycle:
         return True
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await cancel_tasks(self._task)
 
     async def _run(self) -> None:
         while not self._shut_down.is_set():

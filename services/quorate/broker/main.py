@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import replace
 
 from quorate.broker.alter_partition_manager import AlterPartitionManager
 from quorate.broker.authorizer import BrokerAuthorizer, broker_authorizer
@@ -27,11 +26,12 @@ from quorate.broker.metadata_view import MetadataView
 from quorate.broker.metrics import broker_samples
 from quorate.broker.replica_manager import ReplicaManager
 from quorate.broker.service import PartitionService
+from quorate.common.features import KRAFT_VERSION
+from quorate.log.config import LogConfig
 from quorate.log.meta_properties import random_uuid
-from quorate.log.metadata_log import LogConfig
 from quorate.metadata.image.delta import MetadataDelta
 from quorate.metadata.image.metadata_image import MetadataImage
-from quorate.metadata.metadata_version import KRAFT_VERSION, SUPPORTED
+from quorate.metadata.metadata_version import SUPPORTED
 from quorate.metadata.requests import RegisterBroker
 from quorate.process.component import Component, running
 from quorate.process.node import BATCH_BYTES_MAX, MetadataReplica, raft_config
@@ -42,6 +42,7 @@ from quorate.process.storage import Storage, open_storage
 from quorate.process.telemetry import NodeTelemetry
 from quorate.raft import outputs as out
 from quorate.raft.types import SUPPORTED_KRAFT_VERSION
+from quorate.rpc.cancellation import cancel_tasks
 from quorate.rpc.client.partition_client import BrokerConnections
 from quorate.rpc.metadata_client import MetadataClient
 from quorate.rpc.server.partition_servicer import PartitionServicer
@@ -88,11 +89,9 @@ class Broker:
 
     async def _live(self) -> None:
         config = self._config
-        self._shutdown.add_listener(lambda error: LOGGER.critical("stopping the broker: %s", error))
         directories = tuple(dict.fromkeys((config.metadata_log_dir, *config.log_dirs)))
-        log_config = LogConfig(batch_bytes_max=BATCH_BYTES_MAX)
         with open_storage(
-            config, directories, log_config, self._shutdown, self._take_clean_shutdown
+            config, directories, LogConfig(), self._shutdown, self._take_clean_shutdown
         ) as storage:
             by_path = dict(zip(directories, storage.metas, strict=True))
             ids = tuple(str(by_path[path].directory_id) for path in config.log_dirs)
@@ -108,7 +107,7 @@ class Broker:
         node = MetadataReplica(
             config,
             storage,
-            replace(raft_config(config, storage.meta), can_vote=False),
+            raft_config(config, storage.meta),
             self._shutdown,
             self._context,
             tls=config.tls,
@@ -151,6 +150,7 @@ class Broker:
             ServerLimits(),
             self._authorizer,
         )
+        self._server.bound(partitions.response_memory)
         service = ForwardingService(
             node.driver, client, batch_bytes_max=BATCH_BYTES_MAX, is_ready=is_ready
         )
@@ -189,7 +189,7 @@ class Broker:
             registration,
             client,
             heartbeat_interval_ms=config.heartbeat_interval_ms,
-            session_timeout_ms=config.broker_session_timeout_ms,
+            session_timeout_ms=config.metadata.session_timeout_ms,
             registration_timeout_ms=config.registration_timeout_ms,
             metadata_offset=lambda: node.loader.offset - 1,
             fail=self._shutdown.fail,
@@ -221,8 +221,7 @@ class Broker:
         await asyncio.wait((beginning, stopping), return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
         if not beginning.done():
-            beginning.cancel()
-            await asyncio.gather(beginning, return_exceptions=True)
+            await cancel_tasks(beginning)
             return False
         beginning.result()
         return True

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from quorate.broker.values import BrokerRegistrationState, Brokers, PartitionState
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
 from quorate.metadata.image.cluster import is_active
 from quorate.metadata.image.delta import MetadataDelta
 from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.metadata.image.partitions import Partition
-from quorate.raft.errors import ErrorCode
-from quorate.raft.types import Endpoint
 from quorate.rpc.wire.partition_values import (
     Located,
     LocatedBroker,
@@ -67,7 +67,7 @@ class MetadataView:
                 yield PartitionKey(partition.topic_id, partition.partition_id)
 
     def min_insync(self, topic_id: str, default: int) -> int:
-        """min.insync.replicas of a topic: its own, this broker's, all brokers', or `default`."""
+        """The min.insync.replicas of a topic: its own, this or all brokers', or `default`."""
         resources = self._image.configs.resources
         for resource in (
             (TOPIC_RESOURCE, self.topic_name(topic_id) or ""),

@@ -56,12 +56,13 @@ from quorate.broker.values import (
     ReplicaRoleChanged,
     TruncateReplicaLog,
 )
+from quorate.common.error_codes import ErrorCode
+from quorate.common.identifiers import NO_NODE
 from quorate.metadata.requests import IsrMember
 from quorate.raft import LogState
 from quorate.raft.batches import Batch
-from quorate.raft.errors import ErrorCode, ViolationError
+from quorate.raft.errors import ViolationError
 from quorate.raft.logstate import Diverging
-from quorate.raft.types import NO_NODE
 
 REVERTED = frozenset({ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED})
 """The controller rejected the proposal and changed nothing: the committed ISR stays in force."""
@@ -81,17 +82,16 @@ SETTLED_BY_METADATA = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class PartitionConfig:
-    """Settings of one partition. Times are milliseconds.
-
-    check_eligibility: False disables the KIP-841 and KIP-903 conditions of rule 3, for tests that
-    show why they are needed.
-    """
+    """Settings of one partition. Times are milliseconds."""
 
     min_insync_replicas: int = 1
     lag_time_max_ms: int = 30_000
     proposal_backoff_ms: int = 50
     flush_before_ack: bool = False
     check_eligibility: bool = True
+    """False disables the KIP-841 and KIP-903 conditions of rule 3, for tests that show why they are
+    needed.
+    """
 
 
 class PartitionReplica:
@@ -137,7 +137,7 @@ class PartitionReplica:
 
     @property
     def min_isr(self) -> int:
-        """min.insync.replicas, limited to the number of replicas."""
+        """The min.insync.replicas, limited to the number of replicas."""
         return min(self.config.min_insync_replicas, max(1, len(self.replicas)))
 
     @property
@@ -399,7 +399,7 @@ class PartitionReplica:
     # --- inputs of a follower ---------------------------------------------------------------------
 
     def position(self) -> ReplicaPosition | None:
-        """Where to fetch from; None if this is no follower or a flush must finish first."""
+        """Where to fetch from; None if this is not a follower or a flush must finish first."""
         if not isinstance(self.role, FollowerRole):
             return None
         if self.config.flush_before_ack and self.flushed_end < self.log.end_offset:

@@ -18,8 +18,9 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from quorate.raft.errors import ErrorCode
-from quorate.records.batch import NO_PRODUCER_ID, NO_SEQUENCE, BatchHeader
+from quorate.common.batch_layout import NO_PRODUCER_ID, NO_SEQUENCE
+from quorate.common.error_codes import ErrorCode
+from quorate.records.batch import BatchHeader
 
 BATCHES_MAX = 5
 """The number of batches kept per producer: as many as a Kafka producer may have in flight."""

@@ -32,9 +32,9 @@ from quorate.broker.values import (
     ReplicaRoleChanged,
     TruncateReplicaLog,
 )
+from quorate.common.error_codes import ErrorCode
 from quorate.log.errors import LogError
 from quorate.raft.batches import Batch
-from quorate.raft.errors import ErrorCode
 from quorate.records.batch import BatchHeader, stamp
 from quorate.rpc.wire.partition_values import PartitionKey, ProduceResponse
 

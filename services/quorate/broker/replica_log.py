@@ -74,8 +74,8 @@ def read_recovery_point(directory: Path) -> int:
         return 0
     except ValueError as error:
         raise LogError(
-            f"{directory / RECOVERY_POINT_FILE} is no offset ({error}); delete it if the log beside"
-            " it may be cut at its first fault"
+            f"{directory / RECOVERY_POINT_FILE} does not contain an offset ({error}); delete it if "
+            "the log in this directory may be truncated at its first fault"
         ) from error
 
 

@@ -38,9 +38,10 @@ from quorate.broker.replica_log import (
     set_aside,
 )
 from quorate.broker.values import ProposeIsr, ReplicaRoleChanged
+from quorate.common.error_codes import ErrorCode
 from quorate.log.errors import LogError
 from quorate.log.offset_files import METADATA_TOPIC
-from quorate.raft.errors import ErrorCode
+from quorate.rpc.cancellation import cancel_tasks
 from quorate.rpc.client.partition_client import BrokerConnections
 from quorate.rpc.wire.partition_values import PartitionKey
 from quorate.runtime.clock import Clock
@@ -106,9 +107,7 @@ class ReplicaManager:
 
     async def stop(self) -> None:
         """Stop fetching, flush and close all logs, write the high watermarks."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel_tasks(*self._tasks)
         for fetcher in self._fetchers.values():
             await fetcher.stop()
         for replica in self.replicas.values():

@@ -25,17 +25,19 @@ NOT_FETCHED = -1
 class FollowerProgress:
     """A follower's replication progress, as its fetches report it.
 
-    broker_epoch: of the process that fetched; the offsets of another process do not apply to it.
-    caught_up_ms: when the follower last had the leader's entire log. fetched_end, fetched_ms: the
-    leader's log end offset at the last fetch, and the time of that fetch. A follower that reaches
-    this offset by its next fetch was caught up at that time, even if the log has grown since.
+    A follower that reaches `fetched_end` by its next fetch was caught up at `fetched_ms`, even if
+    the log has grown since.
     """
 
     caught_up_ms: int
+    """When the follower last had the leader's entire log."""
     broker_epoch: int = NO_BROKER_EPOCH
+    """The epoch of the process that fetched; the offsets of another process do not apply to it."""
     end_offset: int = NOT_FETCHED
     fetched_end: int = NOT_FETCHED
+    """The leader's log end offset at the last fetch."""
     fetched_ms: int = 0
+    """The time of the last fetch."""
 
     def fetched(self, offset: int, broker_epoch: int, leader_end: int, now_ms: int) -> None:
         """Record a fetch at `offset`, when the leader's log ended at `leader_end`."""
@@ -76,10 +78,7 @@ class FollowerRole:
 
 @dataclass(slots=True)
 class LeaderRole:
-    """Leads `epoch`, whose first record is at `epoch_start` or later.
-
-    retry_at_ms: the earliest time of the next proposal after the controller rejected one.
-    """
+    """Leads `epoch`, whose first record is at `epoch_start` or later."""
 
     epoch: int
     epoch_start: int
@@ -87,6 +86,7 @@ class LeaderRole:
     followers: dict[int, FollowerProgress] = field(default_factory=dict)
     proposal: Proposal | None = None
     retry_at_ms: int = 0
+    """The earliest time of the next proposal after the controller rejected one."""
     name = "leader"
 
     @property

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from quorate.broker.metadata_view import MetadataView
 from quorate.broker.replica_manager import ReplicaManager
 from quorate.broker.sessions import BrokerFetchSession
+from quorate.common.error_codes import ErrorCode
 from quorate.metadata.requests import AllocateProducerIds
-from quorate.raft.errors import ErrorCode
 from quorate.records.batch import BatchHeader, read_header, verify_crc
 from quorate.records.errors import RecordsError
 from quorate.rpc.errors import AdminError, ClientError

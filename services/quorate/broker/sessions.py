@@ -6,6 +6,9 @@ partition. Then it parks the request and checks only partitions that have change
 soon as there are records, an error or a divergence, and after `max_wait_ms` at the latest. An
 advanced high watermark is included in the response but does not trigger it.
 
+Records are read once there is room for them (`rpc.server.response_memory`). Acknowledgements do not
+wait for that: clients that read slowly must not delay producers.
+
 Partitions whose records were returned move to the end of the order, so that a size-limited response
 starves none.
 """
@@ -17,10 +20,12 @@ from collections.abc import Callable, Iterable
 
 from quorate.broker.replica import LocalReplica
 from quorate.broker.values import FetchAnswer, ReplicaPosition
+from quorate.common.error_codes import ErrorCode
+from quorate.common.identifiers import NO_NODE
 from quorate.log.errors import LogError
-from quorate.raft.errors import ErrorCode, ViolationError
-from quorate.raft.types import NO_NODE
-from quorate.rpc.wire.limits import MESSAGE_BYTES_MAX, POSITIONS_MAX
+from quorate.raft.errors import ViolationError
+from quorate.rpc.server.response_memory import MemoryReservation
+from quorate.rpc.wire.limits import BATCH_BYTES_MAX, MESSAGE_BYTES_MAX, POSITIONS_MAX
 from quorate.rpc.wire.partition_values import (
     NO_EPOCH,
     FetchedPartition,
@@ -33,6 +38,14 @@ from quorate.rpc.wire.partition_values import (
 WAIT_MS_MAX = 30_000
 ROOM_BYTES = 1 << 20
 """The part of the message size limit that is reserved for other fields than records, bytes."""
+
+
+_Found = dict[PartitionKey, FetchedPartition]
+_UNREAD = [memoryview(b"")]
+
+
+def _records_max(request: PartitionFetch) -> int:
+    return min(request.max_bytes, MESSAGE_BYTES_MAX - ROOM_BYTES)
 
 
 class BrokerFetchSession:
@@ -61,7 +74,9 @@ class BrokerFetchSession:
             self._touched[key] = None
             self._wake.set()
 
-    async def fetch(self, request: PartitionFetch) -> PartitionFetchResponse:
+    async def fetch(
+        self, request: PartitionFetch, room: MemoryReservation
+    ) -> PartitionFetchResponse:
         """See `rpc.server.partition_servicer.FetchSession`."""
         for key in request.forgotten:
             self._forget(key)
@@ -72,7 +87,7 @@ class BrokerFetchSession:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + min(request.max_wait_ms, WAIT_MS_MAX) / 1000
         self._touched.clear()
-        found, has_news = self._look(request, tuple(self._positions))
+        found, has_news = await self._look_in_room(request, tuple(self._positions), room)
         while not has_news:
             self._wake.clear()
             if not self._touched:
@@ -82,7 +97,7 @@ class BrokerFetchSession:
                 except TimeoutError:
                     break
             touched, self._touched = self._touched, {}
-            news, has_news = self._look(request, touched)
+            news, has_news = await self._look_in_room(request, touched, room)
             found |= news
         for key, answer in found.items():
             self._last_sent[key] = answer.high_watermark
@@ -90,15 +105,34 @@ class BrokerFetchSession:
                 self._positions[key] = self._positions.pop(key)
         return PartitionFetchResponse(ErrorCode.NONE, tuple(found.values()))
 
+    async def _look_in_room(
+        self, request: PartitionFetch, keys: Iterable[PartitionKey], room: MemoryReservation
+    ) -> tuple[_Found, bool]:
+        """See `_look`. The records of the news have room; without news, none is held."""
+        size = max(_records_max(request), BATCH_BYTES_MAX)  # at least one batch is read
+        if not room.try_reserve(size):
+            found, has_news = self._look(request, keys, reads=False)
+            if not has_news:
+                return found, False
+            await room.reserve(size)
+        found, has_news = self._look(request, keys)
+        if not has_news:
+            room.release()
+        return found, has_news
+
     def _look(
-        self, request: PartitionFetch, keys: Iterable[PartitionKey]
-    ) -> tuple[dict[PartitionKey, FetchedPartition], bool]:
-        """Collect news of these partitions; also return whether to respond immediately."""
-        found: dict[PartitionKey, FetchedPartition] = {}
+        self, request: PartitionFetch, keys: Iterable[PartitionKey], *, reads: bool = True
+    ) -> tuple[_Found, bool]:
+        """Collect news of these partitions; also return whether to respond immediately.
+
+        reads: whether to read the records, which are `_UNREAD` otherwise.
+        """
+        found: _Found = {}
         has_news = False
-        room = min(request.max_bytes, MESSAGE_BYTES_MAX - ROOM_BYTES)
+        room = _records_max(request)
         for key in keys:
-            answer = self._one(request, self._positions[key], room, is_first=not has_news)
+            position = self._positions[key]
+            answer = self._one(request, position, room if reads else None, is_first=not has_news)
             room -= sum(map(len, answer.records))
             if answer.records or answer.diverging or answer.error is not ErrorCode.NONE:
                 has_news = True
@@ -108,8 +142,9 @@ class BrokerFetchSession:
         return found, has_news
 
     def _one(
-        self, request: PartitionFetch, position: FetchPosition, room: int, *, is_first: bool
+        self, request: PartitionFetch, position: FetchPosition, room: int | None, *, is_first: bool
     ) -> FetchedPartition:
+        """News of one partition. room: for records, bytes; None to read none."""
         key = position.partition
         is_reader = request.replica_id == NO_NODE
         if is_reader and (refused := self._refuse(key.topic_id)) is not ErrorCode.NONE:
@@ -131,13 +166,15 @@ class BrokerFetchSession:
         replica: LocalReplica,
         answer: FetchAnswer,
         position: FetchPosition,
-        room: int,
+        room: int | None,
         *,
         is_first: bool,
     ) -> FetchedPartition:
         """Add the records: at least one batch for the first partition of the response."""
         records: list[memoryview] = []
-        if answer.read_from is not None and (room > 0 or is_first):
+        if room is None:
+            records = [] if answer.read_from is None else _UNREAD
+        elif answer.read_from is not None and (room > 0 or is_first):
             wanted = max(1, min(position.max_bytes, room))
             try:
                 records = replica.log.read(answer.read_from, wanted, answer.read_end)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from quorate.raft.errors import ErrorCode, ViolationError
+from quorate.common.error_codes import ErrorCode
+from quorate.raft.errors import ViolationError
 from quorate.rpc.client.partition_client import BrokerConnections, address_of
 from quorate.rpc.client.routing import Address
 from quorate.rpc.errors import AdminError, TransportError, UnreachableError

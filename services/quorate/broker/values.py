@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from quorate.common.error_codes import ErrorCode
+from quorate.common.identifiers import NO_NODE
 from quorate.metadata.requests import IsrMember
 from quorate.raft.batches import Batch
-from quorate.raft.errors import ErrorCode
-from quorate.raft.types import NO_NODE, OffsetAndEpoch
+from quorate.raft.types import OffsetAndEpoch
 
 NO_BROKER_EPOCH = -1
 NO_EPOCH = -1
@@ -23,9 +24,10 @@ NO_EPOCH = -1
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """A partition's state in the metadata log. leader: -1 for none."""
+    """A partition's state in the metadata log."""
 
     leader: int
+    """The id of the leader, -1 for none."""
     leader_epoch: int
     partition_epoch: int
     replicas: tuple[int, ...]
@@ -38,13 +40,11 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True)
 class BrokerRegistrationState:
-    """A broker's state in the metadata log.
-
-    is_active: neither fenced nor in controlled shutdown.
-    """
+    """A broker's state in the metadata log."""
 
     epoch: int
     is_active: bool
+    """Whether the broker is neither fenced nor in controlled shutdown."""
 
 
 Brokers = Mapping[int, BrokerRegistrationState]
@@ -55,24 +55,17 @@ Brokers = Mapping[int, BrokerRegistrationState]
 
 @dataclass(frozen=True, slots=True)
 class ReplicaPosition:
-    """A follower's log end: it has everything before `offset`; its last record is of `last_epoch`.
-
-    leader_epoch: the epoch in which the follower expects the receiver to lead.
-    """
+    """A follower has everything before `offset`; its last record is of `last_epoch`."""
 
     leader_epoch: int
+    """The epoch in which the follower expects the receiver to lead."""
     offset: int
     last_epoch: int
 
 
 @dataclass(frozen=True, slots=True)
 class FetchAnswer:
-    """A leader's fetch response for one partition.
-
-    read_from: the offset from which to return records, None for none. read_end: the offset before
-    which they end. diverging: set if the follower's log is not a prefix of the leader's and must be
-    truncated.
-    """
+    """A leader's fetch response for one partition."""
 
     error: ErrorCode
     leader_id: int = NO_NODE
@@ -81,8 +74,11 @@ class FetchAnswer:
     log_start: int = 0
     log_end: int = 0
     read_from: int | None = None
+    """The offset from which to return records, None for none."""
     read_end: int = 0
+    """The offset before which the records to return end."""
     diverging: OffsetAndEpoch | None = None
+    """Set if the follower's log is not a prefix of the leader's and must be truncated."""
 
 
 # --- outputs --------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from quorate.common.features import KRAFT_VERSION, METADATA_VERSION
 from quorate.controller.config import ControllerConfig
 from quorate.log.bootstrap_metadata import (
     BOOTSTRAP_METADATA_FILE,
@@ -23,14 +24,7 @@ from quorate.log.bootstrap_metadata import (
 from quorate.log.errors import LogError
 from quorate.metadata.image.metadata_image import AnyRecord, MetadataImage, ReplayError
 from quorate.metadata.managers.feature_manager import DEPENDENCIES, bootstrap_records
-from quorate.metadata.metadata_version import (
-    KRAFT_VERSION,
-    LATEST_LEVEL,
-    METADATA_VERSION,
-    MINIMUM_LEVEL,
-    SUPPORTED,
-    levels_of,
-)
+from quorate.metadata.metadata_version import LATEST_LEVEL, MINIMUM_LEVEL, SUPPORTED, levels_of
 from quorate.records.metadata import UserScramCredentialRecord
 from quorate.runtime.metadata_batches import build_metadata_batch, metadata_records
 

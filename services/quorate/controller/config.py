@@ -5,16 +5,21 @@ here are known by name, and each is ignored with a warning. A setting that would
 it were ignored is rejected instead. A name that neither Kafka nor Quorate knows is an error,
 because a misspelled timeout must not go unnoticed.
 
-`process.node_config` declares the settings that brokers have too, `kafka.settings` and
-`kafka.security` those of the listener for Kafka's brokers, `tls_settings` those of Kafka's PEM
-stores, `migration.settings` those of the migration from ZooKeeper.
+Further settings are declared by `process.node_config` (those that brokers have too), by the classes
+of the groups (raft, the metadata controller, the log, snapshots), by `kafka.settings` and
+`kafka.security` (the listener for Kafka's brokers), `tls_settings` (Kafka's PEM stores) and
+`migration.settings`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
+from quorate.common import config_types as types
+from quorate.common.config_types import INT_MAX, KIB
+from quorate.common.endpoints import Endpoint
+from quorate.common.setting import Setting, by_name, declared_in, group, setting
 from quorate.controller.kafka.security import BY_LISTENER, KAFKA_SECURITY_SETTINGS
 from quorate.controller.kafka.settings import KAFKA_LISTENER_SETTINGS, KafkaListenerSettings
 from quorate.controller.migration.settings import (
@@ -24,17 +29,14 @@ from quorate.controller.migration.settings import (
     check_roles,
 )
 from quorate.controller.tls_settings import TLS_BY_LISTENER, TLS_SETTINGS, TlsFiles
-from quorate.process import config_types as types
-from quorate.process.config_types import INT_MAX, LONG_MAX
+from quorate.log.config import LogConfig
+from quorate.metadata.settings import ControllerSettings
 from quorate.process.kafka_names import is_kafkas
 from quorate.process.node_config import NODE_REFUSED, NODE_SETTINGS, NodeConfig, Security
 from quorate.process.properties import ConfigDef
-from quorate.process.setting import Setting, by_name, declared_in, setting
-from quorate.raft.types import Endpoint, VoterSet
-
-KIB = 1024
-MIB = 1024 * KIB
-HOUR_MS = 60 * 60 * 1000
+from quorate.raft.config import VoterSettings
+from quorate.raft.types import VoterSet
+from quorate.runtime.snapshot_policy import SnapshotPolicy
 
 CONTROLLER_PRINCIPALS = "quorate.controller.principals"
 
@@ -126,49 +128,21 @@ class ControllerConfig(NodeConfig):
     """Of the gRPC listeners, or else of the one for Kafka's brokers; None if none is encrypted."""
     kafka_tls: TlsFiles | None = None
     """Of the listener for Kafka's brokers; None if it is not encrypted."""
-    security: ControllerSecurity = ControllerSecurity()
-    migration: MigrationSettings = field(default_factory=MigrationSettings)
+    raft: VoterSettings = group(VoterSettings)
+    metadata: ControllerSettings = group(ControllerSettings)
+    log: LogConfig = group(LogConfig)
+    snapshots: SnapshotPolicy = group(SnapshotPolicy)
+    security: ControllerSecurity = group(ControllerSecurity)
+    migration: MigrationSettings = group(MigrationSettings)
     """The migration from ZooKeeper."""
-    kafka: KafkaListenerSettings = field(default_factory=KafkaListenerSettings)
+    kafka: KafkaListenerSettings = group(KafkaListenerSettings)
     """The listener for Kafka's brokers."""
-    token_secret_key: str | None = setting(
-        "delegation.token.secret.key",
-        types.password(),
-        None,
-        "The key of delegation tokens: the same on all controllers and brokers. Without it there "
-        "are no delegation tokens.",
-    )
-    token_max_lifetime_ms: int = setting(
-        "delegation.token.max.lifetime.ms",
-        types.milliseconds(1, 100 * 365 * 24 * HOUR_MS),
-        str(7 * 24 * HOUR_MS),
-        "The lifetime of a delegation token, beyond which it cannot be renewed.",
-    )
-    token_expiry_ms: int = setting(
-        "delegation.token.expiry.time.ms",
-        types.milliseconds(1, 100 * 365 * 24 * HOUR_MS),
-        str(24 * HOUR_MS),
-        "How long a delegation token is valid before it must be renewed.",
-    )
-    token_check_interval_ms: int = setting(
-        "delegation.token.expiry.check.interval.ms",
-        types.milliseconds(1, LONG_MAX),
-        str(HOUR_MS),
-        "How often the active controller removes expired delegation tokens.",
-    )
-    auto_join: bool = setting(
-        "controller.quorum.auto.join.enable",
-        types.boolean(),
-        "false",
-        "Whether this controller adds itself to the voters. It does not do so again after an "
-        "administrator has removed it.",
-    )
     unformatted_wait: bool = setting(
         "quorate.unformatted.wait",
         types.boolean(),
         "false",
-        "Whether a controller whose directory is not formatted waits to be formatted over gRPC "
-        "instead of exiting (for pods).",
+        "Ours. Whether a controller whose directory is not formatted waits to be formatted over "
+        "gRPC instead of exiting (for pods).",
     )
     unformatted_format: bool = setting(
         "quorate.unformatted.format",
@@ -178,102 +152,12 @@ class ControllerConfig(NodeConfig):
         "when it starts, like `storage format --no-initial-controllers`: it is a new replica, "
         "which follows the quorum and becomes a voter once it is added.",
     )
-    election_timeout_ms: int = setting(
-        "controller.quorum.election.timeout.ms",
-        types.milliseconds(1),
-        "1000",
-        "How long a candidate waits for votes; each wait is a random time between one and two "
-        "times this value.",
-    )
-    election_backoff_max_ms: int = setting(
-        "controller.quorum.election.backoff.max.ms",
-        types.milliseconds(0),
-        "1000",
-        "The maximum backoff after a lost election before the next one.",
-    )
-    fetch_bytes_max: int = setting(
-        "controller.quorum.fetch.max.bytes",
-        types.size(1, INT_MAX),
-        str(8 * MIB),
-        "The maximum size of the records in one Fetch response; a single batch may exceed it. "
-        "Kafka's default is 1 MiB.",
-    )
-    snapshot_chunk_bytes_max: int = setting(
-        "controller.quorum.fetch.snapshot.max.bytes",
-        types.size(1, INT_MAX),
-        str(8 * MIB),
-        "The maximum number of snapshot bytes in one FetchSnapshot response. Kafka's default is "
-        "1 MiB.",
-    )
-    segment_bytes_max: int = setting(
-        "metadata.log.segment.bytes",
-        types.size(8 * MIB, INT_MAX),
-        str(1024 * MIB),
-        "The size at which the log rolls to a new segment.",
-    )
-    snapshot_interval_bytes_max: int = setting(
-        "metadata.log.max.record.bytes.between.snapshots",
-        types.size(1),
-        str(20 * MIB),
-        "How many bytes of log after a snapshot trigger the next one.",
-    )
-    snapshot_interval_ms_max: int = setting(
-        "metadata.log.max.snapshot.interval.ms",
-        types.milliseconds(0, LONG_MAX),
-        str(HOUR_MS),
-        "The longest time between snapshots while records are written; 0 to write none by time.",
-    )
     consistency_check_interval_ms: int = setting(
         "quorate.consistency.check.interval.ms",
         types.milliseconds(0),
         "10000",
         "Ours. How often the leader compares up to 4 MiB of the committed log with the other "
         "voters, by checksum; 0 to disable.",
-    )
-    retention_bytes_max: int = setting(
-        "metadata.max.retention.bytes",
-        types.size(-1),
-        str(100 * MIB),
-        "The total size of log segments and snapshots above which the oldest are deleted; -1 "
-        "for no limit. The newest snapshot and the log after it are always kept.",
-    )
-    retention_ms_max: int = setting(
-        "metadata.max.retention.ms",
-        types.milliseconds(-1, LONG_MAX),
-        str(7 * 24 * HOUR_MS),
-        "The age above which segments and snapshots are deleted; -1 for no limit.",
-    )
-    idle_interval_ms_max: int = setting(
-        "metadata.max.idle.interval.ms",
-        types.milliseconds(0),
-        "500",
-        "How often the active controller writes a no-op record while nothing else is written; 0 "
-        "to disable. A quorum without metadata gets none.",
-    )
-    num_partitions: int = setting(
-        "num.partitions",
-        types.integer(1),
-        "1",
-        "The number of partitions of a topic that is created without one.",
-    )
-    default_replication_factor: int = setting(
-        "default.replication.factor",
-        types.integer(1),
-        "1",
-        "The replication factor of a topic that is created without one.",
-    )
-    leader_imbalance_check_interval_s: int = setting(
-        "leader.imbalance.check.interval.seconds",
-        types.integer(1),
-        "300",
-        "How often the leadership of partitions is moved back to their preferred leaders.",
-    )
-    unclean_election_interval_ms: int = setting(
-        "unclean.leader.election.interval.ms",
-        types.milliseconds(1, LONG_MAX),
-        str(5 * 60 * 1000),
-        "How often partitions without a leader get one that is out of sync, if their topic has "
-        "unclean.leader.election.enable.",
     )
 
     @property
@@ -309,7 +193,7 @@ class ControllerConfig(NodeConfig):
         found = (self.static_voters.get(v.id) for v in voters if endpoint in v.endpoints)
         return next((voter.endpoints[0] for voter in found if voter is not None), endpoint)
 
-    def undialled(self, voters: VoterSet) -> VoterSet:
+    def without_grpc_endpoint(self, voters: VoterSet) -> VoterSet:
         """The voters of the log, without this one, that `grpc_endpoint` cannot find.
 
         None if controllers talk to each other over Kafka's protocol.
@@ -352,7 +236,7 @@ CONTROLLER_SETTINGS: tuple[Setting, ...] = (
         "vote, begin or end an epoch, change a voter's entry or fetch as a voter, not even a "
         "super user or a principal with CLUSTER_ACTION. If empty, this is denied to registered "
         "brokers only. Requires an encrypted listener: without certificates every caller is "
-        "User:ANONYMOUS, and controllers cannot be told from other callers.",
+        "User:ANONYMOUS, and controllers cannot be distinguished from other callers.",
     ),
 )
 """The settings of a controller that its configuration does not declare as fields."""
@@ -362,7 +246,6 @@ CONTROLLER = ConfigDef(
     by_name(
         NODE_SETTINGS,
         declared_in(ControllerConfig),
-        declared_in(ControllerSecurity),
         CONTROLLER_SETTINGS,
         TLS_SETTINGS,
         KAFKA_LISTENER_SETTINGS,

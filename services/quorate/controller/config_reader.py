@@ -9,10 +9,12 @@ Source: Kafka's KafkaConfig and SocketServerConfigs; KIP-853, "Configuration".
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
+from quorate.common.config_types import WILDCARD_HOSTS, StaticVoter
+from quorate.common.endpoints import Endpoint
 from quorate.controller.config import (
     CONTROLLER,
     CONTROLLER_PRINCIPALS,
@@ -29,16 +31,18 @@ from quorate.controller.kafka.security import (
 from quorate.controller.kafka.settings import LISTENER, read_kafka_listener
 from quorate.controller.migration.settings import read_migration
 from quorate.controller.tls_settings import TlsFiles, read_tls
-from quorate.process.config_types import WILDCARD_HOSTS
-from quorate.process.node_config import has_authorizer, node_values
+from quorate.process.config_reader import (
+    PROTOCOLS,
+    VOTERS,
+    is_tls,
+    node_values,
+    protocol_of,
+)
 from quorate.process.properties import (
-    ConfigError,
     ParsedProperties,
     parse_properties,
     parse_texts,
-    values_of,
 )
-from quorate.raft.types import Endpoint, ReplicaKey, Voter, VoterSet
 
 
 def load_config(
@@ -53,12 +57,15 @@ def load_config(
     return _build(parsed)
 
 
-def config_of(texts: Mapping[str, str], source: str) -> ControllerConfig:
+def config_of(
+    texts: Mapping[str, str], source: str, *, reads_files: bool = True
+) -> ControllerConfig:
     """The configuration with settings that are in no file. source: what messages call them.
 
+    reads_files: False to check the settings where the PEM files that they name do not exist.
     Raises ConfigError.
     """
-    return _build(parse_texts(texts, source, CONTROLLER))
+    return _build(parse_texts(texts, source, CONTROLLER, reads_files=reads_files))
 
 
 # --- constraints between settings -----------------------------------------------------------------
@@ -66,41 +73,31 @@ def config_of(texts: Mapping[str, str], source: str) -> ControllerConfig:
 
 def _build(parsed: ParsedProperties) -> ControllerConfig:
     parsed.require("process.roles")
-    node_id: int = parsed.require("node.id")
     listeners = _listeners(parsed)
-    directories = _directories(parsed)
-    static_voters = _static_voters(parsed, node_id, listeners[0].name)
-    bootstrap = parsed.get("controller.quorum.bootstrap.servers") or tuple(
-        voter.address for voter in parsed.get("controller.quorum.voters")
+    _check_advertised(parsed)
+    _check_static_voters(parsed)
+    _check_auto_join(parsed)
+    _check_unformatted_format(parsed)
+    values = node_values(
+        ControllerConfig, parsed, [Endpoint(e.name, e.host, e.port) for e in listeners]
     )
-    if not bootstrap:
-        raise ConfigError(
-            f"{parsed.source}: neither controller.quorum.bootstrap.servers nor "
-            "controller.quorum.voters is set: this controller could not find its quorum"
-        )
-    values = node_values(ControllerConfig, parsed)
+    if (segment_bytes := parsed.get("internal.metadata.log.segment.bytes")) is not None:
+        values["log"] = replace(values["log"], segment_bytes_max=segment_bytes)
+    metadata_log_dir: Path = values["metadata_log_dir"]
+    others = (each for each in values["log_dirs"] if each != metadata_log_dir)
     grpc_tls, kafka_tls = _tls(parsed, listeners)
     encrypted = {each.name for each in listeners if each.tls}
-    kafka = read_kafka_listener(parsed, _kafka_security(parsed, listeners), encrypted)
-    if (segment_bytes := parsed.get("internal.metadata.log.segment.bytes")) is not None:
-        values["segment_bytes_max"] = segment_bytes
+    kafka_security = _kafka_security(parsed, listeners)
     return ControllerConfig(
         **values
         | {
             "listeners": listeners,
-            "endpoints": _endpoints(parsed, listeners),
-            "metadata_log_dir": directories[0],
-            "log_dirs": directories,
-            "bootstrap_servers": bootstrap,
-            "static_voters": static_voters,
-            "auto_join": _auto_join(parsed),
-            "unformatted_format": _unformatted_format(parsed),
+            "log_dirs": (metadata_log_dir, *others),
             "tls": grpc_tls or kafka_tls,
             "kafka_tls": kafka_tls,
-            "security": _security(parsed, listeners),
-            "protocols": _protocols(parsed),
+            "security": _security(parsed, listeners, values["security"]),
             "migration": read_migration(parsed),
-            "kafka": kafka,
+            "kafka": read_kafka_listener(parsed, values["kafka"], kafka_security, encrypted),
             "warnings": tuple(parsed.warnings),
         }
     )
@@ -132,7 +129,7 @@ def _listeners(parsed: ParsedProperties) -> tuple[Listener, ...]:
             name,
             "" if by_name[name].host in WILDCARD_HOSTS else by_name[name].host,
             by_name[name].port,
-            _is_tls(protocol := _protocol(parsed, name)),
+            is_tls(protocol := _protocol(parsed, name)),
             protocol.startswith("SASL_"),
         )
         for name in names
@@ -141,21 +138,14 @@ def _listeners(parsed: ParsedProperties) -> tuple[Listener, ...]:
 
 def _protocol(parsed: ParsedProperties, name: str) -> str:
     """The security protocol of a listener. Only the one for Kafka's brokers may use SASL."""
-    protocols: Mapping[str, str] = parsed.get("listener.security.protocol.map") or {}
-    if name not in protocols and protocols and name not in ("PLAINTEXT", "SSL"):
-        parsed.fail("listener.security.protocol.map", f"it does not name the listener {name}")
-    protocol = protocols.get(name, "SSL" if name == "SSL" else "PLAINTEXT")
+    protocol = protocol_of(parsed, name, ("PLAINTEXT", "SSL"))
     if protocol.startswith("SASL_") and name != parsed.get(LISTENER):
         parsed.fail(
-            "listener.security.protocol.map",
+            PROTOCOLS,
             f"{name}:{protocol}: only PLAINTEXT and SSL are supported, except on the listener for "
             f"Kafka's brokers ({LISTENER})",
         )
     return protocol
-
-
-def _is_tls(protocol: str) -> bool:
-    return protocol in ("SSL", "SASL_SSL")
 
 
 def _tls(
@@ -181,62 +171,22 @@ def _kafka_security(parsed: ParsedProperties, listeners: tuple[Listener, ...]) -
     return read_kafka_security(parsed, kafkas, protocol)
 
 
-def _protocols(parsed: ParsedProperties) -> dict[str, bool]:
-    mapped: Mapping[str, str] = parsed.get("listener.security.protocol.map") or {}
-    return {name: _is_tls(protocol) for name, protocol in mapped.items()}
-
-
-def _endpoints(parsed: ParsedProperties, listeners: tuple[Listener, ...]) -> tuple[Endpoint, ...]:
-    advertised: dict[str, Endpoint] = {e.name: e for e in parsed.get("advertised.listeners")}
-    for endpoint in advertised.values():
-        if endpoint.name not in {listener.name for listener in listeners}:
-            parsed.fail("advertised.listeners", f"{endpoint.name} is not in listeners")
+def _check_advertised(parsed: ParsedProperties) -> None:
+    for endpoint in parsed.get("advertised.listeners"):
         if endpoint.host in WILDCARD_HOSTS:
             parsed.fail(
                 "advertised.listeners", f"other nodes cannot connect to {endpoint}: name a host"
             )
-    endpoints = []
-    for listener in listeners:
-        endpoint = advertised.get(
-            listener.name, Endpoint(listener.name, listener.host, listener.port)
-        )
-        if not endpoint.host:
-            endpoint = Endpoint(listener.name, socket.getfqdn(), listener.port)
-            parsed.warnings.append(
-                f"{parsed.source}: {listener.name} listens on all addresses, and "
-                f"advertised.listeners does not name it: it is advertised as {endpoint}"
-            )
-        endpoints.append(endpoint)
-    return tuple(endpoints)
 
 
-def _directories(parsed: ParsedProperties) -> tuple[Path, ...]:
-    """The metadata log's directory first, then the other log directories."""
-    log_dirs: tuple[Path, ...] = parsed.get("log.dirs") or parsed.get("log.dir")
-    metadata: Path | None = parsed.get("metadata.log.dir") or next(iter(log_dirs), None)
-    if metadata is None:
-        raise ConfigError(
-            f"{parsed.source}: none of metadata.log.dir, log.dirs and log.dir is set: set "
-            "metadata.log.dir to the directory of the metadata log"
-        )
-    return (metadata, *(directory for directory in log_dirs if directory != metadata))
+def _check_static_voters(parsed: ParsedProperties) -> None:
+    node_id: int = parsed.require("node.id")
+    static: tuple[StaticVoter, ...] = parsed.get(VOTERS)
+    if static and node_id not in {voter.id for voter in static}:
+        parsed.fail(VOTERS, f"node.id {node_id} is not among them, but this node is a controller")
 
 
-def _static_voters(parsed: ParsedProperties, node_id: int, listener_name: str) -> VoterSet:
-    static = parsed.get("controller.quorum.voters")
-    voters = VoterSet.of(
-        Voter(ReplicaKey(v.id), (Endpoint(listener_name, v.address.host, v.address.port),))
-        for v in static
-    )
-    if static and voters.get(node_id) is None:
-        parsed.fail(
-            "controller.quorum.voters",
-            f"node.id {node_id} is not among them, but this node is a controller",
-        )
-    return voters
-
-
-def _auto_join(parsed: ParsedProperties) -> bool:
+def _check_auto_join(parsed: ParsedProperties) -> None:
     auto_join: bool = parsed.get("controller.quorum.auto.join.enable")
     if auto_join and not parsed.get("controller.quorum.bootstrap.servers"):
         parsed.fail(
@@ -244,10 +194,9 @@ def _auto_join(parsed: ParsedProperties) -> bool:
             "it requires controller.quorum.bootstrap.servers: static voters "
             "(controller.quorum.voters) cannot join a quorum",
         )
-    return auto_join
 
 
-def _unformatted_format(parsed: ParsedProperties) -> bool:
+def _check_unformatted_format(parsed: ParsedProperties) -> None:
     name = "quorate.unformatted.format"
     is_wanted: bool = parsed.get(name)
     if is_wanted and parsed.get("cluster.id") is None:
@@ -260,10 +209,11 @@ def _unformatted_format(parsed: ParsedProperties) -> bool:
             "static voters (controller.quorum.voters) have no directory ids, so a lost directory "
             "must not be formatted again automatically",
         )
-    return is_wanted
 
 
-def _security(parsed: ParsedProperties, listeners: tuple[Listener, ...]) -> ControllerSecurity:
+def _security(
+    parsed: ParsedProperties, listeners: tuple[Listener, ...], declared: ControllerSecurity
+) -> ControllerSecurity:
     controllers: tuple[tuple[str, int | None], ...] = parsed.get(CONTROLLER_PRINCIPALS)
     kafkas = parsed.get(LISTENER)
     is_encrypted = any(listener.tls for listener in listeners if listener.name != kafkas)
@@ -273,10 +223,8 @@ def _security(parsed: ParsedProperties, listeners: tuple[Listener, ...]) -> Cont
             "no listener is encrypted, so no caller has a principal: use SSL, or remove this "
             "setting",
         )
-    values = values_of(ControllerSecurity, parsed)
-    return ControllerSecurity(
-        authorizer=has_authorizer(parsed),
+    return replace(
+        declared,
         controller_principals=tuple(principal for principal, _ in controllers),
         node_principals=tuple((p, node) for p, node in controllers if node is not None),
-        **values,
     )

@@ -26,25 +26,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from quorate.common.config_types import parse_address, split_list
+from quorate.common.endpoints import Endpoint
+from quorate.common.features import KRAFT_VERSION, METADATA_VERSION
+from quorate.common.identifiers import ZERO_UUID, DirectoryId, uuid_from_bytes
 from quorate.controller.bootstrap import (
     BootstrapError,
     bootstrap_levels,
     write_bootstrap,
 )
 from quorate.controller.config import ControllerConfig
-from quorate.log.disk import DIRECTORY_MODE, Disk
+from quorate.log.disk import make_directories
 from quorate.log.errors import MetaPropertiesError
 from quorate.log.lock import DirectoryLock
 from quorate.log.meta_properties import META_PROPERTIES_FILE, MetaProperties, random_uuid
 from quorate.log.metadata_log import partition_directory, write_bootstrap_checkpoint
-from quorate.metadata.metadata_version import LATEST_LEVEL, METADATA_VERSION, RELEASES, SCRAM
-from quorate.process.config_types import parse_address, split_list
-from quorate.raft.types import ZERO_UUID, DirectoryId, Endpoint, ReplicaKey, Voter, VoterSet
+from quorate.metadata.metadata_version import LATEST_LEVEL, RELEASES, SCRAM
+from quorate.raft.types import ReplicaKey, Voter, VoterSet
 from quorate.records.metadata import UserScramCredentialRecord
-from quorate.records.primitives import uuid_from_bytes
 from quorate.rpc.wire.values import FormatMode
 
-KRAFT_VERSION = "kraft.version"
 KRAFT_VERSION_DYNAMIC = 1
 ONE_UUID: DirectoryId = "AAAAAAAAAAAAAAAAAAAAAQ"
 RESERVED_UUIDS = (ZERO_UUID, ONE_UUID)
@@ -74,17 +75,16 @@ class FormattedDirectory:
 
 @dataclass(frozen=True, slots=True)
 class Formatted:
-    """The result of `format_directory`.
-
-    features: the initial feature levels; empty for none. warnings: one line each, for the user.
-    """
+    """The result of `format_directory`."""
 
     cluster_id: str
     kraft_version: int
     voters: VoterSet
     directories: tuple[FormattedDirectory, ...]
     warnings: tuple[str, ...] = ()
+    """The warnings for the user, one line each."""
     features: Mapping[str, int] = field(default_factory=dict)
+    """The initial feature levels; empty for none."""
 
     @property
     def directory_id(self) -> DirectoryId | None:
@@ -260,10 +260,7 @@ def _write(
     credentials: Sequence[UserScramCredentialRecord],
 ) -> None:
     """Step 3: write the checkpoints, then `meta.properties`, which marks them as complete."""
-    missing = [path for path in (directory, *directory.parents) if not path.exists()]
-    directory.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
-    for created in missing:
-        Disk().sync_directory(created.parent)
+    make_directories(directory)
     with DirectoryLock(directory):
         now_ms = int(time.time() * 1000)
         if levels:
@@ -278,10 +275,11 @@ def _write(
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """The report of `storage info`. metadata: the first formatted directory's properties."""
+    """The report of `storage info`."""
 
     directories: tuple[Path, ...]
     metadata: dict[str, str] | None
+    """The properties of the first formatted directory."""
     problems: tuple[str, ...]
 
 

@@ -16,7 +16,6 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -35,10 +34,8 @@ from quorate.controller.registration import Registration
 from quorate.controller.security import node_authorizer, server_limits
 from quorate.controller.unformatted import UnformattedNode
 from quorate.log.meta_properties import META_PROPERTIES_FILE, MetaProperties
-from quorate.log.metadata_log import LogConfig
-from quorate.metadata.controller import ControllerSettings, MetadataController
+from quorate.metadata.controller import MetadataController
 from quorate.process.component import Component, running
-from quorate.process.config_types import LONG_MAX
 from quorate.process.extension import ExtensionFactory, NodeComponents, refusal_of
 from quorate.process.node import BATCH_BYTES_MAX, MetadataReplica, raft_config
 from quorate.process.run import run_node, tune_for_serving
@@ -46,7 +43,6 @@ from quorate.process.server import NodeServer
 from quorate.process.shutdown import NodeError, Shutdown
 from quorate.process.storage import Storage, open_storage
 from quorate.process.telemetry import NodeTelemetry
-from quorate.raft import RaftConfig
 from quorate.raft import outputs as out
 from quorate.raft.types import VoterSet
 from quorate.rpc.tls import TlsConfig
@@ -60,7 +56,6 @@ from quorate.runtime.metadata_events import MetadataEvents
 from quorate.runtime.metadata_loader import MetadataLoader
 from quorate.runtime.metadata_service import MetadataService
 from quorate.runtime.service import NodeService
-from quorate.runtime.snapshots import SnapshotPolicy
 from quorate.runtime.voter_watch import VoterWatch
 from quorate.runtime.watchers import WatchHub, WatchLimits
 from quorate.telemetry.logs import NodeContext
@@ -140,14 +135,8 @@ class Controller:
             await asyncio.to_thread(_format, config)
         elif config.unformatted_wait and not is_formatted and not await self._wait_for_format():
             return
-        log_config = LogConfig(
-            segment_bytes_max=config.segment_bytes_max,
-            retention_bytes=config.retention_bytes_max,
-            retention_ms=config.retention_ms_max,
-            batch_bytes_max=BATCH_BYTES_MAX,
-        )
         with open_storage(
-            config, (directory,), log_config, self._shutdown, self._apply_staged
+            config, (directory,), config.log, self._shutdown, self._apply_staged
         ) as storage:
             await self._serve(storage)
         self._shutdown.raise_failure()
@@ -190,18 +179,18 @@ class Controller:
         node = MetadataReplica(
             config,
             storage,
-            _raft_config(config, meta),
+            raft_config(config, meta),
             self._shutdown,
             self._context,
             tls=self._tls,
             on_role=elections.role_changed,
-            policy=snapshot_policy(config),
+            policy=config.snapshots,
             traces=self._telemetry.traces(),
             peers=peers_factory(config),
         )
         driver, loader = node.driver, node.loader
         elections.bind(driver)
-        _warn_of_undialled(config, driver.node.voters)
+        _warn_without_grpc_endpoint(config, driver.node.voters)
         self._shutdown.add_listener(lambda error: driver.resign(f"the replica failed: {error}"))
         controller = _metadata_controller(config, meta, storage.log.recovered.end_offset)
         metadata = MetadataService(loader, controller, batch_bytes_max=BATCH_BYTES_MAX)
@@ -292,9 +281,9 @@ def _notify(node: MetadataReplica, metadata: MetadataService, watchers: WatchHub
     node.on_committed = watchers.advanced
 
 
-def _warn_of_undialled(config: ControllerConfig, voters: VoterSet) -> None:
-    """Warn of voters that gRPC cannot reach."""
-    if len(unknown := config.undialled(voters)):
+def _warn_without_grpc_endpoint(config: ControllerConfig, voters: VoterSet) -> None:
+    """Warn of voters whose gRPC endpoints are unknown."""
+    if len(unknown := config.without_grpc_endpoint(voters)):
         LOGGER.warning(
             "the log knows the voters %s only by %s, the listener for Kafka's brokers: name the "
             "addresses of their first listener in controller.quorum.voters, or no leader can be "
@@ -312,42 +301,9 @@ def _log_events(
 ) -> None:
     """Log changes of brokers and topics while this node is the active controller."""
     events = MetadataEvents(
-        lambda: metadata.is_active, controller.is_silent, config.broker_session_timeout_ms
+        lambda: metadata.is_active, controller.is_silent, config.metadata.session_timeout_ms
     )
     loader.add_listener(events.changed)
-
-
-def snapshot_policy(config: ControllerConfig) -> SnapshotPolicy:
-    """When to write snapshots. 0 ms disables them by time. Source: Kafka's MetadataLogConfig."""
-    interval_ms = config.snapshot_interval_ms_max or LONG_MAX
-    return SnapshotPolicy(config.snapshot_interval_bytes_max, interval_ms)
-
-
-def _raft_config(config: ControllerConfig, meta: MetaProperties) -> RaftConfig:
-    return replace(
-        raft_config(config, meta),
-        auto_join=config.auto_join,
-        election_timeout_ms=config.election_timeout_ms,
-        election_backoff_max_ms=config.election_backoff_max_ms,
-        fetch_bytes_max=config.fetch_bytes_max,
-        snapshot_chunk_bytes_max=config.snapshot_chunk_bytes_max,
-    )
-
-
-def controller_settings(config: ControllerConfig) -> ControllerSettings:
-    """The settings of the metadata controller."""
-    return ControllerSettings(
-        session_timeout_ms=config.broker_session_timeout_ms,
-        idle_interval_ms=config.idle_interval_ms_max,
-        num_partitions=config.num_partitions,
-        default_replication_factor=config.default_replication_factor,
-        leader_imbalance_check_interval_ms=config.leader_imbalance_check_interval_s * 1000,
-        unclean_election_interval_ms=config.unclean_election_interval_ms,
-        token_secret_key=config.token_secret_key or "",
-        token_max_lifetime_ms=config.token_max_lifetime_ms,
-        token_expiry_ms=config.token_expiry_ms,
-        token_check_interval_ms=config.token_check_interval_ms,
-    )
 
 
 def _metadata_controller(
@@ -366,7 +322,7 @@ def _metadata_controller(
         formatted_with = ()
     return MetadataController(
         lambda: uuid.uuid4().bytes,
-        controller_settings(config),
+        config.metadata,
         cluster_id=meta.cluster_id,
         formatted_with=formatted_with,
         wall_ms=lambda: time.time_ns() // 1_000_000,

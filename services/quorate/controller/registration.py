@@ -17,23 +17,22 @@ import logging
 
 from quorate.bridge.registration import register_over_kafka
 from quorate.bridge.replication import bridge_endpoint
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
+from quorate.common.features import KRAFT_VERSION
 from quorate.controller.config import ControllerConfig
 from quorate.log.meta_properties import random_uuid
 from quorate.metadata.image.delta import MetadataDelta
 from quorate.metadata.image.metadata_image import MetadataImage
-from quorate.metadata.metadata_version import (
-    CONTROLLER_REGISTRATION,
-    KRAFT_VERSION,
-    SUPPORTED,
-)
+from quorate.metadata.metadata_version import CONTROLLER_REGISTRATION, SUPPORTED
 from quorate.metadata.requests import (
     ControllerFeature,
     RegisterController,
     RegisterControllerResponse,
 )
 from quorate.process.extension import NodeComponents
-from quorate.raft.errors import ErrorCode
-from quorate.raft.types import SUPPORTED_KRAFT_VERSION, Endpoint
+from quorate.raft.types import SUPPORTED_KRAFT_VERSION
+from quorate.rpc.cancellation import cancel_tasks
 from quorate.rpc.errors import RpcError
 from quorate.rpc.metadata_client import MetadataClient
 from quorate.runtime.tasks import supervise
@@ -64,9 +63,7 @@ class Registration:
         self._task = supervise(self._run(), "controller-registration", self._components.driver.fail)
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await cancel_tasks(self._task)
 
     def _image_changed(self, _image: MetadataImage, changes: MetadataDelta) -> None:
         if changes.features or changes.controllers:

@@ -16,7 +16,8 @@ import hashlib
 import re
 import secrets
 
-from quorate.metadata.image.scram import HASHES, MAX_ITERATIONS, MECHANISMS, MIN_ITERATIONS
+from quorate.common.scram import MECHANISM_NAMES
+from quorate.metadata.image.scram import HASHES, MAX_ITERATIONS, MIN_ITERATIONS
 from quorate.metadata.managers.controller_context import RefusedError
 from quorate.metadata.managers.principal_manager import credential_of
 from quorate.metadata.requests import ScramUpsertion
@@ -31,7 +32,9 @@ _KEYS = frozenset({"name", "password", "iterations", "salt", "saltedpassword"})
 def parse_scram(text: str) -> UserScramCredentialRecord:
     """Parse one credential. Raises ValueError with a reason that quotes no part of the text."""
     found = _ARGUMENT.fullmatch(text.strip())
-    number = next((n for n, name in MECHANISMS.items() if found and name == found["mechanism"]), 0)
+    number = next(
+        (n for n, name in MECHANISM_NAMES.items() if found and name == found["mechanism"]), 0
+    )
     if found is None or not number:
         raise ValueError(f"expected MECHANISM=[name=…,password=…], with {_mechanisms()}")
     values = _values(found["pairs"])
@@ -59,7 +62,7 @@ def parse_scram(text: str) -> UserScramCredentialRecord:
 
 
 def _mechanisms() -> str:
-    return " or ".join(MECHANISMS.values())
+    return " or ".join(MECHANISM_NAMES.values())
 
 
 def _values(text: str) -> dict[str, str]:

@@ -31,9 +31,7 @@ def node_authorizer(config: ControllerConfig) -> NodeAuthorizer | None:
     Raises TlsError if this node's certificate cannot be read, or if peers would reject it.
     """
     security = config.security
-    identity = PeerIdentity(security.peer_identity)
-    if config.tls is None and identity is PeerIdentity.AUTO:
-        identity = PeerIdentity.OFF
+    identity = PeerIdentity.configured(security.peer_identity, has_tls=config.tls is not None)
     controllers = security.controller_principals
     is_encrypted = any(each.tls for each in config.grpc_listeners)
     if config.tls is not None and is_encrypted and identity is not PeerIdentity.OFF:

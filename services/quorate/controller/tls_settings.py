@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from quorate.process import config_types as types
+from quorate.common import config_types as types
+from quorate.common.setting import Setting
 from quorate.process.properties import LISTENER_PREFIX, ConfigError, ParsedProperties
-from quorate.process.setting import Setting
 from quorate.rpc.tls import TlsConfig
 
 TLS_SETTINGS: tuple[Setting, ...] = (
@@ -60,13 +60,14 @@ TLS_BY_LISTENER: frozenset[str] = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """PEM files. `key` and `certificate` may be one file. `ca`: the authorities that must have
-    signed the peer's certificate, on incoming and outgoing connections.
-    """
+    """PEM files. `key` and `certificate` may be one file."""
 
     certificate: Path
     key: Path
     ca: Path
+    """The authorities that must have signed the peer's certificate, on incoming and outgoing
+    connections.
+    """
 
     @property
     def mutual(self) -> TlsConfig:

@@ -11,10 +11,10 @@ import asyncio
 import logging
 import os
 
+from quorate.common.error_codes import ErrorCode
 from quorate.controller.config import ControllerConfig
 from quorate.controller.formatting import FormatError, format_directory
 from quorate.log.errors import LogError
-from quorate.raft.errors import ErrorCode
 from quorate.raft.types import VoterSet
 from quorate.rpc.wire.values import FormatRequest, FormatResponse, NodeStatus
 from quorate.version import __version__

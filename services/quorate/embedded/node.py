@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
+from quorate.common.error_codes import ErrorCode
 from quorate.controller.config import ControllerConfig
 from quorate.controller.main import Controller
 from quorate.controller.migration.main import check_extra
@@ -23,7 +24,7 @@ from quorate.embedded.storage import Config, read_config
 from quorate.process.extension import NodeComponents
 from quorate.process.run import ENDINGS
 from quorate.process.shutdown import NodeError, Shutdown
-from quorate.raft.errors import ErrorCode, MisuseError
+from quorate.raft.errors import MisuseError
 from quorate.raft.messages import CurrentLeader
 from quorate.raft.types import ReplicaKey
 from quorate.recovery.staged import apply_staged
@@ -50,7 +51,7 @@ class Node:
     CLUSTER_ACTION on the cluster.
 
     Entering returns once the node listens, and raises NodeError if it cannot start. ConfigError is
-    raised at once, as is MisuseError for something that is no state machine. If the node fails
+    raised at once, as is MisuseError for something that is not a state machine. If the node fails
     later, `stopped` and the end of the block raise NodeError, and so does every call that has not
     ended by then: what it appends may be committed. A node can be entered once.
 
@@ -269,8 +270,8 @@ class Node:
     def leader(self) -> CurrentLeader:
         """The leader that this node knows: epoch, id (None if unknown) and endpoints.
 
-        It may be outdated. Whether this node leads for certain is only known afterwards, by
-        the commit of an append.
+        It may be outdated. Only the commit of an append proves, afterwards, that this node was
+        the leader.
         """
         components, _ = self._parts
         return components.driver.node.current_leader

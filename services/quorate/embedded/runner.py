@@ -179,7 +179,8 @@ class StateMachineRunner:
 
     def _failed(self, error: BaseException) -> None:
         """Apply rule 4, or report an unexpected error."""
-        LOGGER.critical("%s", error, exc_info=error.__cause__)
+        # The line about the node's end has no traceback of the state machine.
+        LOGGER.error("%s", error, exc_info=error.__cause__)
         self._end_waits(error if isinstance(error, NodeError) else NodeError(str(error)))
         self._on_fatal(error)
 

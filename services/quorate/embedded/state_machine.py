@@ -186,8 +186,8 @@ class StateMachine(ABC):
         return None
 
     def leadership_acquired(self, epoch: int) -> Awaitable[None] | None:  # noqa: ARG002
-        """This node leads `epoch`. Everything before the epoch is applied, and nothing of it,
-        except records of a snapshot that was restored meanwhile.
+        """This node leads `epoch`. Everything before the epoch is applied, and none of its records,
+        except those of a snapshot that was restored meanwhile.
         """
         return None
 
@@ -202,7 +202,7 @@ class StateMachine(ABC):
 def check_machine(machine: StateMachine) -> None:
     """Raise MisuseError if a node would not run `machine` as a state machine."""
     if not isinstance(machine, StateMachine):
-        raise MisuseError(f"{machine!r} is no StateMachine: pass an instance of a subclass")
+        raise MisuseError(f"{machine!r} is not a StateMachine: pass an instance of a subclass")
     if inspect.isgeneratorfunction(machine.snapshot):
         raise MisuseError("snapshot is a generator function: copy the state, return a generator")
     if inspect.iscoroutinefunction(machine.restore):

@@ -36,11 +36,14 @@ class DamagedBatchError(LogError):
 
 @dataclass(frozen=True, slots=True)
 class RangeChecksum:
-    """crc: CRC-32C of the batches' bytes, headers included. size: bytes. end_offset: exclusive."""
+    """The checksum of a range of the log."""
 
     crc: int
+    """CRC-32C of the batches' bytes, headers included."""
     size: int
+    """The length of the range, bytes."""
     end_offset: int
+    """The offset after the last one of the range."""
 
 
 def checksum_range(

@@ -67,7 +67,8 @@ class Disk:
     def replace_file(self, path: Path, content: bytes) -> None:
         """Let `path` have this content, or its old one: nothing in between survives a crash."""
         temporary = path.with_name(path.name + ".tmp")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, FILE_MODE)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+        descriptor = os.open(temporary, flags, FILE_MODE)
         try:
             self.write_all(descriptor, [content], 0)
             self.sync(descriptor)
@@ -75,3 +76,11 @@ class Disk:
             os.close(descriptor)
         self.rename(temporary, path)
         self.sync_directory(path.parent)
+
+
+def make_directories(directory: Path) -> None:
+    """Create a directory that only its user may enter, and its parents; durable on return."""
+    missing = [path for path in (directory, *directory.parents) if not path.exists()]
+    directory.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
+    for created in missing:
+        Disk().sync_directory(created.parent)

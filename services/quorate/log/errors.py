@@ -26,19 +26,19 @@ class LogError(Exception):
 
 
 class MetaPropertiesError(LogError):
-    """meta.properties cannot be used."""
+    """The file meta.properties cannot be used."""
 
 
 class QuorumStateError(LogError):
-    """quorum-state cannot be used."""
+    """The file quorum-state cannot be used."""
 
 
 class RequiredEndError(LogError):
-    """required-end cannot be used."""
+    """The file required-end cannot be used."""
 
 
 class LostVotesError(LogError):
-    """quorum-state is missing, or older than the log beside it."""
+    """The file quorum-state is missing, or older than the log in its directory."""
 
 
 class DirectoryLockedError(LogError):

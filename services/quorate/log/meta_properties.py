@@ -13,10 +13,9 @@ from pathlib import Path
 
 import javaproperties
 
+from quorate.common.identifiers import UUID_BYTES, DirectoryId, uuid_from_bytes, uuid_to_bytes
 from quorate.log.disk import Disk
 from quorate.log.errors import MetaPropertiesError
-from quorate.raft.types import DirectoryId
-from quorate.records.primitives import UUID_BYTES, uuid_from_bytes, uuid_to_bytes
 
 META_PROPERTIES_FILE = "meta.properties"
 VERSION = 1
@@ -38,11 +37,12 @@ def random_uuid() -> str:
 
 @dataclass(frozen=True, slots=True)
 class MetaProperties:
-    """directory_id is None only in directories of Kafka before 3.7."""
+    """The content of meta.properties."""
 
     cluster_id: str
     node_id: int
     directory_id: DirectoryId | None
+    """None only before Kafka 3.7."""
     version: int = VERSION
 
     @classmethod
@@ -77,7 +77,7 @@ class MetaProperties:
             )
         node_id = need("node.id")
         if not node_id.isdecimal() or int(node_id) > 0x7FFF_FFFF:
-            raise MetaPropertiesError(f"{path} has node.id {node_id!r}, which is no node id")
+            raise MetaPropertiesError(f"{path} has an invalid node.id: {node_id!r}")
         directory_id = values.get("directory.id", "").strip() or None
         if directory_id is not None:
             try:

@@ -15,9 +15,9 @@ from __future__ import annotations
 import stat
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from quorate.log.config import LogConfig
 from quorate.log.disk import DIRECTORY_MODE, Disk
 from quorate.log.epochs import EpochHistory
 from quorate.log.errors import (
@@ -44,24 +44,6 @@ PARTITION_DIRECTORY = f"{METADATA_TOPIC}-{METADATA_PARTITION}"
 PARTITION_METADATA_FILE = "partition.metadata"
 PARTITION_METADATA = b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ"
 """The metadata topic's id is the same in every cluster: Uuid.METADATA_TOPIC_ID."""
-
-DAY_MS = 24 * 60 * 60 * 1000
-
-
-@dataclass(frozen=True, slots=True)
-class LogConfig:
-    """Limits, in bytes and milliseconds; a negative retention keeps without limit.
-
-    batch_bytes_max: what a leader accepts from clients; the log itself takes larger batches.
-    preallocate_bytes: how far ahead of its end a segment's file is allocated, 0 for not at all.
-    """
-
-    segment_bytes_max: int = 1 << 30
-    retention_bytes: int = 100 << 20
-    retention_ms: int = 7 * DAY_MS
-    batch_bytes_max: int = 8 << 20
-    tail_cache_bytes: int = 16 << 20
-    preallocate_bytes: int = 16 << 20
 
 
 def partition_directory(directory: Path) -> Path:

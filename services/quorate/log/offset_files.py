@@ -38,14 +38,14 @@ def _parse(path: Path, fields: int, remedy: str = REBUILD) -> list[list[str]]:
     except FileNotFoundError:
         return []
     except ValueError as error:
-        raise LogError(f"{path} is no checkpoint: {error}; {remedy}") from error
+        raise LogError(f"{path} is not a checkpoint: {error}; {remedy}") from error
     try:
         version, count = int(lines[0]), int(lines[1])
         entries = [line.split() for line in lines[2:]]
     except (ValueError, IndexError) as error:
-        raise LogError(f"{path} is no checkpoint: {error}; {remedy}") from error
+        raise LogError(f"{path} is not a checkpoint: {error}; {remedy}") from error
     if version != VERSION or count != len(entries) or any(len(e) != fields for e in entries):
-        raise LogError(f"{path} is no checkpoint of version {VERSION}; {remedy}")
+        raise LogError(f"{path} is not a checkpoint of version {VERSION}; {remedy}")
     return entries
 
 
@@ -55,7 +55,7 @@ def _format(entries: Sequence[Sequence[object]]) -> bytes:
 
 
 def format_epochs(epochs: Sequence[OffsetAndEpoch]) -> bytes:
-    """leader-epoch-checkpoint's content; `epochs` hold the offsets at which they start."""
+    """The content of leader-epoch-checkpoint; `epochs` hold the offsets at which they start."""
     return _format([(entry.epoch, entry.offset) for entry in epochs])
 
 

@@ -15,13 +15,15 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from pathlib import Path
 from typing import Any
 
+from quorate.common.identifiers import NO_NODE, ZERO_UUID, uuid_to_bytes
 from quorate.log.disk import FILE_MODE, Disk
 from quorate.log.errors import LostVotesError, QuorumStateError, write_failure
-from quorate.raft.types import NO_NODE, ZERO_UUID, ElectionState, ReplicaKey
-from quorate.records.primitives import uuid_to_bytes
+from quorate.log.json_file import Fields, integer_field, read_json_file
+from quorate.raft.types import ElectionState, ReplicaKey
 
 QUORUM_STATE_FILE = "quorum-state"
 RESERVE_BYTES = 512
@@ -44,20 +46,13 @@ class QuorumStateFile:
 
     def read(self) -> ElectionState | None:
         """None when nothing was ever written. QuorumStateError when it cannot be understood."""
-        try:
-            text = self.path.read_bytes()
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise QuorumStateError(f"{self.path} cannot be read: {error}") from error
-        try:
-            return _parse(json.loads(text))
-        except (ValueError, TypeError, KeyError) as error:
-            raise QuorumStateError(
-                f"{self.path} is broken ({error}), so this replica does not know how it voted. "
-                "Do not delete the file: remove the replica from the quorum, format an empty "
-                "directory and add it again"
-            ) from error
+        return read_json_file(
+            self.path,
+            _parse,
+            QuorumStateError,
+            "so this replica does not know how it voted. Do not delete the file: remove the "
+            "replica from the quorum, format an empty directory and add it again",
+        )
 
     def check(self, state: ElectionState | None, last_epoch: int) -> None:
         """LostVotesError when the log beside it is newer than `state`, which was read here.
@@ -87,21 +82,28 @@ class QuorumStateFile:
     def reserve(self) -> None:
         """Take the room that later writes need. A vote is one of them: called before the first."""
         self._disk.unlink(self._spare)
-        if self._reserve.exists() and not (
-            self.path.exists() and self._reserve.samefile(self.path)
-        ):
+        if self._has_own_reserve():
             return
         self._disk.unlink(self._reserve)
-        descriptor = os.open(self._reserve, os.O_WRONLY | os.O_CREAT, FILE_MODE)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        descriptor = os.open(self._reserve, flags, FILE_MODE)
         try:
             self._disk.write_all(descriptor, [b" " * RESERVE_BYTES], 0)
             self._disk.sync(descriptor)
         finally:
             os.close(descriptor)
 
+    def _has_own_reserve(self) -> bool:
+        """Whether a write to the reserve changes no other file: it is no link of either kind."""
+        try:
+            found = self._reserve.lstat()
+        except FileNotFoundError:
+            return False
+        return stat.S_ISREG(found.st_mode) and found.st_nlink == 1
+
     def _write(self, content: bytes) -> None:
         self.reserve()
-        descriptor = os.open(self._reserve, os.O_WRONLY)
+        descriptor = os.open(self._reserve, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             self._disk.write_all(descriptor, [content], 0)
             self._disk.truncate(descriptor, len(content))
@@ -146,28 +148,19 @@ def format_quorum_state(state: ElectionState, kraft_version: int) -> bytes:
     return json.dumps(fields, separators=(",", ":")).encode("ascii")
 
 
-def _integer(fields: dict[str, Any], name: str, least: int) -> int:
-    value = fields[name]
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ValueError(f"{name} is {value!r}")
-    return value
-
-
-def _parse(fields: Any) -> ElectionState:
-    if not isinstance(fields, dict):
-        raise TypeError("it is not an object")
-    version = _integer(fields, "data_version", 0)
+def _parse(fields: Fields) -> ElectionState:
+    version = integer_field(fields, "data_version")
     if version > 1:
         raise ValueError(f"data_version {version} is newer than 1")
-    leader = _integer(fields, "leaderId", NO_NODE)
-    voted = _integer(fields, "votedId", NO_NODE)
+    leader = integer_field(fields, "leaderId", NO_NODE)
+    voted = integer_field(fields, "votedId", NO_NODE)
     directory: str | None = None
     if version == 1:
         text = fields["votedDirectoryId"]
         uuid_to_bytes(text)
         directory = None if text == ZERO_UUID else text
     return ElectionState(
-        epoch=_integer(fields, "leaderEpoch", 0),
+        epoch=integer_field(fields, "leaderEpoch"),
         leader_id=None if leader == NO_NODE else leader,
         voted=None if voted == NO_NODE else ReplicaKey(voted, directory),
     )

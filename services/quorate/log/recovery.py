@@ -50,7 +50,7 @@ from quorate.log.snapshots import (
     parse_snapshot_name,
 )
 from quorate.log.tail import Tail, judge_tail, lacks_first_bytes
-from quorate.raft.batches import KRaftVersion, Voters
+from quorate.raft.batches import KRaftVersion, VotersRecord
 from quorate.raft.types import BOOTSTRAP_SNAPSHOT, OffsetAndEpoch, RequiredEnd, VoterSet
 from quorate.records.batch import BatchHeader, decode_control_batch
 from quorate.records.errors import RecordsError
@@ -60,27 +60,31 @@ LOGGER = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RecoveredLog:
-    """What the protocol needs to know of a log that was opened, or replaced by a checkpoint.
-
-    start: the first offset that can be read, and the epoch of the record before it: 0@0 or the id
-    of a checkpoint. epochs: each epoch with the offset at which it starts. voters, kraft_versions:
-    with the offset of their control record; a checkpoint's stand at its offset less one.
-    latest_snapshot: 0@0 is the bootstrap checkpoint. last_timestamp: of the last record, in
-    milliseconds since 1970, 0 if there is none. truncated_bytes: how long the dropped tail was.
-    dropped_end: the end of the last sound batch in that tail, None if there was none.
-    required_end: what the log must reach again, from this start or an earlier one.
-    """
+    """What the protocol needs to know of a log that was opened, or replaced by a checkpoint."""
 
     start: OffsetAndEpoch
+    """The first offset that can be read, and the epoch of the record before it: 0@0 or the id of a
+    checkpoint.
+    """
     end_offset: int
     epochs: tuple[OffsetAndEpoch, ...] = ()
+    """Each epoch with the offset at which it starts."""
     voters: tuple[tuple[int, VoterSet], ...] = ()
+    """The voter sets, each with the offset of its control record. The offset of a checkpoint's is
+    the checkpoint's less one.
+    """
     kraft_versions: tuple[tuple[int, int], ...] = ()
+    """The values of kraft.version, each with such an offset."""
     latest_snapshot: OffsetAndEpoch | None = None
+    """The newest checkpoint; 0@0 is the bootstrap checkpoint."""
     last_timestamp: int = 0
+    """The timestamp of the last record, in milliseconds since 1970; 0 if there is none."""
     truncated_bytes: int = 0
+    """The length of the tail that was dropped."""
     dropped_end: OffsetAndEpoch | None = None
+    """The end of the last sound batch in that tail; None if there was none."""
     required_end: RequiredEnd | None = None
+    """What the log must reach again, from this start or an earlier one."""
 
     @property
     def last_epoch(self) -> int:
@@ -137,7 +141,7 @@ class _Scan:
                 f"understand ({error}): start the version that wrote them"
             ) from error
         for delta, record in enumerate(control):
-            if isinstance(record, Voters):
+            if isinstance(record, VotersRecord):
                 self.voters.append((header.base_offset + delta, record.voters))
             elif isinstance(record, KRaftVersion):
                 self.kraft_versions.append((header.base_offset + delta, record.level))

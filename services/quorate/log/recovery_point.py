@@ -21,10 +21,10 @@ class RecoveryPoint:
     """Any thread may use it. OSError passes through."""
 
     def __init__(self, directory: Path, disk: Disk, offset: int) -> None:
-        """offset: what is durable now; it is stored durably.
+        """Store `offset`, the end of what is durable now.
 
-        Also where the file has it already: after a failed sync, the disk may hold another offset,
-        and only what is written again is written at all.
+        It is written even if the file has it: after a failed sync, the disk may hold another
+        offset, and only a new write is certain to be written.
         """
         self._disk = disk
         self._guard = threading.Lock()

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 from quorate.log.disk import Disk
 from quorate.log.errors import RequiredEndError, write_failure
+from quorate.log.json_file import Fields, integer_field, read_json_file
 from quorate.raft.types import OffsetAndEpoch, RequiredEnd
 
 REQUIRED_END_FILE = "required-end"
@@ -28,20 +28,14 @@ class RequiredEndFile:
 
     def read(self) -> RequiredEnd | None:
         """None when nothing is required. RequiredEndError when it cannot be understood."""
-        try:
-            text = self.path.read_bytes()
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise RequiredEndError(f"{self.path} cannot be read: {error}") from error
-        try:
-            return _parse(json.loads(text))
-        except (ValueError, TypeError, KeyError) as error:
-            raise RequiredEndError(
-                f"{self.path} is broken ({error}), so this replica does not know which log end it "
-                "must reach again. Do not delete the file: remove the replica from the quorum "
-                "(metadata-quorum remove-controller), format an empty directory and add it again"
-            ) from error
+        return read_json_file(
+            self.path,
+            _parse,
+            RequiredEndError,
+            "so this replica does not know which log end it must reach again. Do not delete the "
+            "file: remove the replica from the quorum (metadata-quorum remove-controller), format "
+            "an empty directory and add it again",
+        )
 
     def write(self, required_end: RequiredEnd | None) -> None:
         """Replace the file, or remove it (None); durable on return.
@@ -76,21 +70,12 @@ def later_required_end(first: RequiredEnd | None, second: RequiredEnd | None) ->
     return RequiredEnd(end, first.may_stand and second.may_stand)
 
 
-def _integer(fields: dict[str, Any], name: str) -> int:
-    value = fields[name]
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"{name} is {value!r}")
-    return value
-
-
-def _parse(fields: Any) -> RequiredEnd:
-    if not isinstance(fields, dict):
-        raise TypeError("it is not an object")
-    version = _integer(fields, "version")
+def _parse(fields: Fields) -> RequiredEnd:
+    version = integer_field(fields, "version")
     if version != VERSION:
         raise ValueError(f"version {version} is not {VERSION}")
     may_stand = fields["mayStand"]
     if not isinstance(may_stand, bool):
         raise TypeError(f"mayStand is {may_stand!r}")
-    end = OffsetAndEpoch(_integer(fields, "endOffset"), _integer(fields, "epoch"))
+    end = OffsetAndEpoch(integer_field(fields, "endOffset"), integer_field(fields, "epoch"))
     return RequiredEnd(end, may_stand)

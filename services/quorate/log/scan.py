@@ -9,13 +9,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 
-from quorate.records.batch import (
-    HEADER_SIZE,
-    MAGIC,
-    BatchHeader,
-    read_header,
-    verify_crc,
-)
+from quorate.common.batch_layout import HEADER_SIZE, MAGIC
+from quorate.records.batch import BatchHeader, read_header, verify_crc
 from quorate.records.errors import RecordsError, TruncatedBatchError
 
 WINDOW_BYTES = 1 << 20

@@ -21,9 +21,10 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from quorate.common.batch_layout import HEADER_SIZE
 from quorate.log.disk import FILE_MODE, Disk
 from quorate.log.scan import read_range
-from quorate.records.batch import HEADER_SIZE, read_header
+from quorate.records.batch import read_header
 from quorate.records.primitives import Buffer
 
 LOG_SUFFIX = ".log"
@@ -150,11 +151,15 @@ class SegmentList:
     def add(self, base_offset: int, stream_start: int) -> Segment:
         """A new, empty, active segment, its name durable."""
         segment = Segment(self.path_of(base_offset), base_offset, stream_start)
-        self.disk.truncate(segment.descriptor, 0)
-        segment.allocated = 0
-        self.drop_indexes(segment)
-        self.disk.sync(segment.descriptor)
-        self.disk.sync_directory(self.directory)
+        try:
+            self.disk.truncate(segment.descriptor, 0)
+            segment.allocated = 0
+            self.drop_indexes(segment)
+            self.disk.sync(segment.descriptor)
+            self.disk.sync_directory(self.directory)
+        except BaseException:
+            segment.close()
+            raise
         with self.guard:
             self.segments.append(segment)
         return segment

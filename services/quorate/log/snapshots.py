@@ -2,7 +2,7 @@
 
 A checkpoint `<offset, 20 digits>-<epoch, 10 digits>.checkpoint` holds batches with offsets from 0:
 
-1. a control batch: SnapshotHeader, and at kraft.version 1 KRaftVersion and Voters;
+1. a control batch: SnapshotHeader, and at kraft.version 1 KRaftVersion and VotersRecord;
 2. data batches, restamped to follow it, of the epoch that the name says: metadata first, then the
    records of applications;
 3. a control batch with SnapshotFooter: what lacks it is incomplete.
@@ -33,7 +33,7 @@ from quorate.raft.batches import (
     KRaftVersion,
     SnapshotFooter,
     SnapshotHeader,
-    Voters,
+    VotersRecord,
 )
 from quorate.raft.types import OffsetAndEpoch, VoterSet
 from quorate.records.batch import (
@@ -67,15 +67,16 @@ def parse_snapshot_name(stem: str) -> OffsetAndEpoch | None:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotInfo:
-    """What a whole checkpoint says of itself. kraft_version, voters: None if it has no such record.
-
-    size: bytes; last_timestamp: milliseconds since 1970 of the last record it stands for.
-    """
+    """What a whole checkpoint says of itself."""
 
     size: int
+    """The size of the file, bytes."""
     last_timestamp: int
+    """The timestamp of the last record that it stands for, in milliseconds since 1970."""
     kraft_version: int | None
+    """None if it has no such record."""
     voters: VoterSet | None
+    """None if it has no such record."""
 
 
 def scan_snapshot(
@@ -119,7 +120,7 @@ def inspect_snapshot(path: Path) -> SnapshotInfo:
                     timestamp = record.last_contained_log_timestamp
                 elif isinstance(record, KRaftVersion):
                     version = record.level
-                elif isinstance(record, Voters):
+                elif isinstance(record, VotersRecord):
                     voters = record.voters
         return SnapshotInfo(size, timestamp, version, voters)
     finally:
@@ -299,7 +300,7 @@ def restamped(
     records: list[ControlRecord] = [SnapshotHeader(last_timestamp)]
     if kraft_version >= 1:
         assert voters is not None, "a checkpoint at kraft.version 1 holds the voter set"
-        records += [KRaftVersion(kraft_version), Voters(voters)]
+        records += [KRaftVersion(kraft_version), VotersRecord(voters)]
     head = build_control_batch(records, _now_ms())
     stamp(head, 0, snapshot.epoch)
     yield head

@@ -23,17 +23,12 @@ from pathlib import Path
 
 from crc32c import crc32c
 
+from quorate.common.batch_layout import CRC_START, HEADER_SIZE
 from quorate.log.errors import DamagedLogError
 from quorate.log.scan import Fits, end_of_data, find_batch, read_range, scan
-from quorate.raft.batches import KRaftVersion, Voters
+from quorate.raft.batches import KRaftVersion, VotersRecord
 from quorate.raft.types import OffsetAndEpoch
-from quorate.records.batch import (
-    CRC_START,
-    HEADER_SIZE,
-    BatchHeader,
-    decode_control_batch,
-    read_header,
-)
+from quorate.records.batch import BatchHeader, decode_control_batch, read_header
 from quorate.records.errors import RecordsError
 
 SECTOR_BYTES = 512
@@ -51,15 +46,14 @@ _TRAILING_ZEROS_MAX = 4096
 
 @dataclass(slots=True)
 class Tail:
-    """What is dropped behind the last sound batch.
-
-    size: bytes up to the last that is not zero. dropped_end: the end of the last sound batch among
-    it, None if there is none. may_stand: False if it may hold a voter set.
-    """
+    """What is dropped behind the last sound batch."""
 
     size: int = 0
+    """The bytes up to the last one that is not zero."""
     dropped_end: OffsetAndEpoch | None = None
+    """The end of the last sound batch among them; None if there is none."""
     may_stand: bool = True
+    """False if it may hold a voter set."""
 
 
 def judge_tail(  # noqa: PLR0917 - one position in one file
@@ -204,7 +198,7 @@ def _may_hold_voters(batch: memoryview, header: BatchHeader) -> bool:
         records = decode_control_batch(batch, header)
     except RecordsError:
         return True
-    return any(isinstance(record, Voters | KRaftVersion) for record in records)
+    return any(isinstance(record, VotersRecord | KRaftVersion) for record in records)
 
 
 def _header_at(descriptor: int, position: int, offsets: _Offsets) -> BatchHeader | None:

@@ -37,17 +37,18 @@ RECOVERY_POINT_PERIOD_S = 1.0
 
 SLOW_SYNC_S = 1.0
 SLOW_SYNC_PERIOD_S = 10.0
-"""A sync that takes longer than the first is told, once in the second, seconds."""
+"""A sync that takes longer than the first is logged, once in the second, seconds."""
 
 
 @dataclass(slots=True)
 class Append:
-    """Batches with their base offsets. stream: the stream position of the first one."""
+    """Batches with their base offsets."""
 
     ticket: int
     operation: int
     end_offset: int
     stream: int
+    """The stream position of the first batch."""
     offsets: Sequence[int]
     batches: Sequence[memoryview]
     size: int
@@ -117,8 +118,12 @@ class LogWriter:
         self.durable_end = end_offset
         self.failure: BaseException | None = None
         self.sync_latency = Histogram()
-        self._slow_told_s = -SLOW_SYNC_PERIOD_S
-        self._start()
+        self._slow_logged_s = -SLOW_SYNC_PERIOD_S
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
 
     def submit(self, operation: Operation) -> None:
         """Queue an operation. LogFailedError once the writer has failed."""
@@ -275,8 +280,8 @@ class LogWriter:
         self._disk.sync_data(segment.descriptor)
         ended_s = time.perf_counter()
         self.sync_latency.observe(ended_s - began_s)
-        if ended_s - began_s > SLOW_SYNC_S and ended_s - self._slow_told_s >= SLOW_SYNC_PERIOD_S:
-            self._slow_told_s = ended_s
+        if ended_s - began_s > SLOW_SYNC_S and ended_s - self._slow_logged_s >= SLOW_SYNC_PERIOD_S:
+            self._slow_logged_s = ended_s
             LOGGER.warning(
                 "the disk of %s is slow: one sync took %.1f s, and every commit waits for one",
                 self._directory,

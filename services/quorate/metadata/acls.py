@@ -103,10 +103,12 @@ def _matches_pattern(chosen: AclFilter, acl: Acl) -> bool:
 
 @dataclass(slots=True, repr=False)
 class AclsImage:
-    """acls: the ACL records by id; ids: the id of each ACL."""
+    """The ACLs."""
 
     acls: dict[str, AccessControlEntryRecord] = field(default_factory=dict)
+    """The ACL records by id."""
     ids: dict[Acl, str] = field(default_factory=dict, compare=False)
+    """The id of each ACL."""
 
     def copy(self) -> AclsImage:
         return AclsImage(self.acls.copy(), self.ids.copy())

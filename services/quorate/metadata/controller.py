@@ -28,6 +28,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from quorate.common.error_codes import ErrorCode
+from quorate.common.features import METADATA_VERSION, VersionRange
 from quorate.metadata import requests as r
 from quorate.metadata.image.delta import MetadataDelta
 from quorate.metadata.image.metadata_image import AnyRecord, MetadataImage, ReplayError
@@ -51,20 +53,13 @@ from quorate.metadata.managers import (
 from quorate.metadata.managers.appended import Appended
 from quorate.metadata.managers.controller_context import (
     ControllerContext,
-    ControllerSettings,
     CurrentControllers,
     RefusedError,
 )
 from quorate.metadata.managers.sessions import BrokerSessions
-from quorate.metadata.metadata_version import (
-    LATEST_LEVEL,
-    METADATA_VERSION,
-    NO_OP,
-    SUPPORTED,
-    at_level,
-)
-from quorate.raft.errors import ErrorCode, MisuseError
-from quorate.raft.types import VersionRange
+from quorate.metadata.metadata_version import LATEST_LEVEL, NO_OP, SUPPORTED, at_level
+from quorate.metadata.settings import ControllerSettings
+from quorate.raft.errors import MisuseError
 from quorate.records.metadata import (
     KAFKA_NODES,
     AbortTransactionRecord,
@@ -76,7 +71,7 @@ from quorate.records.metadata import (
     ProducerIdsRecord,
 )
 
-__all__ = ["ControllerResult", "ControllerSettings", "CurrentControllers", "MetadataController"]
+__all__ = ["ControllerResult", "CurrentControllers", "MetadataController"]
 
 PRODUCER_ID_MAX = 2**63 - 1
 
@@ -91,7 +86,7 @@ class ControllerResult:
 
 @dataclass(slots=True)
 class _ActiveState:
-    """The state of an active controller. before_transaction: the image that an abort restores."""
+    """The state of an active controller."""
 
     context: ControllerContext
     epoch: int
@@ -100,6 +95,7 @@ class _ActiveState:
     unclean_ms: int
     tokens_ms: int
     before_transaction: MetadataImage | None = field(default=None)
+    """The image that an abort restores."""
 
 
 class MetadataController:
@@ -182,7 +178,7 @@ class MetadataController:
         )
         context.wall_ms = self._wall_ms
         context.node_id = self._node_id
-        context.token_secrets = TokenSecrets(self.settings.token_secret_key)
+        context.token_secrets = TokenSecrets(self.settings.token_secret_key or "")
         context.colliding = {collision_key(name): name for name in image.topics.ids}
         context.cursor = image.topics.partition_count
         leadership.clean_up(context)

@@ -8,7 +8,7 @@ TEXT_BYTES_MAX = 32_767
 """The maximum length of a string in a metadata record, in bytes of UTF-8."""
 
 TOPIC_NAME_MAX = 249
-_UUID = re.compile(r"[A-Za-z0-9_-]{21}[AQgw]", re.ASCII)
+
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
 
 
@@ -18,11 +18,6 @@ def fits(*texts: str | None) -> bool:
         return all(text is None or len(text.encode()) <= TEXT_BYTES_MAX for text in texts)
     except UnicodeEncodeError:
         return False
-
-
-def is_uuid(text: str) -> bool:
-    """Whether the text is a UUID in Kafka's text form."""
-    return _UUID.fullmatch(text) is not None
 
 
 def topic_name_fault(name: str) -> str | None:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Final
 
-from quorate.raft.types import VersionRange
+from quorate.common.features import METADATA_VERSION, VersionRange
 from quorate.records.metadata import (
     BrokerRegistrationChangeRecord,
     MetadataRecord,
@@ -22,8 +22,6 @@ from quorate.records.metadata import (
     RegisterBrokerRecord,
 )
 
-METADATA_VERSION = "metadata.version"
-KRAFT_VERSION = "kraft.version"
 ELR_VERSION = "eligible.leader.replicas.version"
 APPLICATION_VERSION = "application.version"
 
@@ -93,7 +91,7 @@ def level_of_release(name: str) -> int | None:
 
 
 def levels_of(level: int) -> dict[str, int]:
-    """metadata.version at `level`, and Kafka's default levels of the other features with it."""
+    """The metadata.version at `level`, and Kafka's default levels of the other features with it."""
     return {METADATA_VERSION: level} | {
         name: SUPPORTED[name].max if level >= since else 0 for name, since in FEATURE_SINCE.items()
     }

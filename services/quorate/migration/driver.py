@@ -111,7 +111,7 @@ class Synchronize:
 
 @dataclass(frozen=True, slots=True)
 class TellBrokers:
-    """Send the full state to every ZooKeeper-mode broker; report with `brokers_told`."""
+    """Send the full state to every ZooKeeper-mode broker; report with `brokers_notified`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,12 +154,10 @@ Output = (
 
 @dataclass(slots=True)
 class Driver:
-    """One controller's part in the migration. Times are milliseconds of any monotonic clock.
-
-    enabled: zookeeper.metadata.migration.enable of this controller.
-    """
+    """One controller's part in the migration. Times are milliseconds of any monotonic clock."""
 
     enabled: bool
+    """The setting zookeeper.metadata.migration.enable of this controller."""
     state: State = State.UNINITIALIZED
     epoch: int | None = None
     migration_state: ZkMigrationState = ZkMigrationState.NONE
@@ -309,7 +307,7 @@ class Driver:
             self.written_offset = offset
             self._move(State.KRAFT_CONTROLLER_TO_BROKER_COMM, f"ZooKeeper is at offset {offset}")
 
-    def brokers_told(self, epoch: int, now_ms: int) -> None:
+    def brokers_notified(self, epoch: int, now_ms: int) -> None:
         """The full state is queued for every ZooKeeper-mode broker."""
         if self._is_current(epoch, State.KRAFT_CONTROLLER_TO_BROKER_COMM):
             self._succeeded()
@@ -323,13 +321,6 @@ class Driver:
             self._succeeded()
             self.written_offset = max(self.written_offset, offset)
             self._advance(now_ms)
-
-    def image_replaced(self, now_ms: int) -> None:
-        """The image was loaded from a snapshot: without a delta, everything must be compared."""
-        if self.state is State.DUAL_WRITE:
-            self._writing = False
-            self._move(State.SYNC_KRAFT_TO_ZK, "the image came from a snapshot")
-        self._advance(now_ms)
 
     def fenced(self, epoch: int) -> None:
         """A write to ZooKeeper failed because another controller has claimed it since."""

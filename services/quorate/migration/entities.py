@@ -48,13 +48,11 @@ OPERATIONS = {
     "DescribeTokens": 14,
 }
 PERMISSIONS = {"Deny": 2, "Allow": 3}
-SCRAM_MECHANISMS = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
 
 RESOURCE_NAMES = {code: name for name, code in RESOURCE_TYPES.items()}
 PATTERN_NAMES = {code: name for name, code in PATTERN_TYPES.items()}
 OPERATION_NAMES = {code: name for name, code in OPERATIONS.items()}
 PERMISSION_NAMES = {code: name for name, code in PERMISSIONS.items()}
-SCRAM_NAMES = {code: name for name, code in SCRAM_MECHANISMS.items()}
 
 QUOTA_TYPES = {"users": "user", "clients": "client-id", "ips": "ip"}
 """The entity type of a ClientQuotaRecord by the folder below /config."""

@@ -17,21 +17,21 @@ from quorate.records.metadata import MetadataRecord
 
 @dataclass(slots=True)
 class MigrationPlan:
-    """What a migration would copy, and what prevents it.
-
-    counts: records by kind. known: brokers that must take part. registered: brokers that are
-    registered in ZooKeeper. controller: (id, epoch in the quorum or -1), None if there is none.
-    problems: what must be fixed first, one line each, with the znode.
-    """
+    """What a migration would copy, and what prevents it."""
 
     znodes: int = 0
     counts: Counter[str] = field(default_factory=Counter)
+    """The number of records by kind."""
     known: frozenset[int] = frozenset()
+    """The brokers that must take part."""
     registered: frozenset[int] = frozenset()
+    """The brokers that are registered in ZooKeeper."""
     deletions: tuple[str, ...] = ()
     controller: tuple[int, int] | None = None
+    """The controller in ZooKeeper, as (id, epoch in the quorum or -1); None if there is none."""
     cluster_id: str = ""
     problems: list[str] = field(default_factory=list)
+    """What must be fixed first, one line each, with the znode."""
     warnings: list[str] = field(default_factory=list)
 
 

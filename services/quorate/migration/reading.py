@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from quorate.common.scram import MECHANISM_NAMES, MECHANISM_NUMBERS
 from quorate.migration import entities, znodes
 from quorate.migration.errors import ZNodeError
 from quorate.migration.znodes import Tree, ZNode
@@ -198,7 +199,7 @@ def _entity(folder: str, node: ZNode) -> QuotaEntity:
 def _quotas(node: ZNode, entity: tuple[QuotaEntity, ...]) -> Batch:
     batch: Batch = []
     for key, value in sorted(_config(node).items()):
-        mechanism = entities.SCRAM_MECHANISMS.get(key)
+        mechanism = MECHANISM_NUMBERS.get(key)
         if mechanism is not None:
             batch.append(_scram(node, entity[0].entity_name or "", mechanism, value))
             continue
@@ -222,7 +223,7 @@ def _scram(node: ZNode, user: str, mechanism: int, text: str) -> UserScramCreden
             iterations=int(fields["iterations"]),
         )
     except (KeyError, ValueError, binascii.Error):
-        name = entities.SCRAM_NAMES[mechanism]
+        name = MECHANISM_NAMES[mechanism]
         # The text contains keys, so the error does not show it.
         raise ZNodeError(node.path, f"its {name} credential cannot be read") from None
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperTls:
-    """PEM files. ca: the authorities that sign ZooKeeper's certificate. key_store: the client's key
-    and certificate, None to present none. check_host: whether ZooKeeper's certificate must match
-    its host name.
-    """
+    """PEM files."""
 
     ca: Path
+    """The authorities that sign ZooKeeper's certificate."""
     key_store: Path | None = None
+    """The client's key and certificate, None to present none."""
     check_host: bool = True
+    """Whether ZooKeeper's certificate must match its host name."""

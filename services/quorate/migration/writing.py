@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from quorate.common.scram import MECHANISM_NAMES
 from quorate.metadata.image.delta import MetadataDelta
 from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.metadata.image.producer_ids import BLOCK_SIZE
@@ -49,16 +50,17 @@ Value = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A znode that must exist. value: None for a folder, whose data is ignored.
-    meaning: returns the part of the value that is compared. notice: the notification of a change
-    for brokers. notifies_creation: whether brokers are also notified when the znode is created.
-    """
+    """A znode that must exist."""
 
     path: str
     value: Value | None = None
+    """The content of the znode; None for a folder, whose data is ignored."""
     meaning: Callable[[Mapping[str, Any]], object] = dict
+    """Returns the part of the value that is compared."""
     notice: CreateSequential | None = None
+    """The notification of a change for brokers."""
     notifies_creation: bool = True
+    """Whether brokers are also notified when the znode is created."""
 
 
 @dataclass(slots=True)
@@ -347,7 +349,7 @@ def _clients(image: MetadataImage) -> Iterator[Wanted]:
         where = f"users/{entities.entity_segment('users', user)}"
         keys = (credential.salt, credential.stored_key, credential.server_key)
         salt, stored, server = (base64.b64encode(each).decode() for each in keys)
-        found.setdefault(where, {})[entities.SCRAM_NAMES[mechanism]] = (
+        found.setdefault(where, {})[MECHANISM_NAMES[mechanism]] = (
             f"salt={salt},stored_key={stored},server_key={server},"
             f"iterations={credential.iterations}"
         )

@@ -25,11 +25,12 @@ from quorate.migration.zookeeper import Position, ZkClaim, ZooKeeper
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The result of a synchronization or a dual write. milliseconds: how long it took."""
+    """The result of a synchronization or a dual write."""
 
     offset: int
     operations: int
     milliseconds: float
+    """How long it took, in milliseconds."""
 
 
 class ZkMigrationClient:

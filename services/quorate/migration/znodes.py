@@ -53,14 +53,14 @@ _NUMBER = re.compile(r"\s*[-+]?[0-9]{1,100}\s*")
 
 @dataclass(frozen=True, slots=True)
 class ZNode:
-    """One znode. version: how often its data has been set. owner: the session that owns an
-    ephemeral znode, or 0.
-    """
+    """One znode."""
 
     path: str
     data: bytes | None = None
     version: int = 0
+    """How often the data has been set."""
     owner: int = 0
+    """The session that owns an ephemeral znode, or 0."""
 
     @property
     def name(self) -> str:

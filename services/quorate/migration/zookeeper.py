@@ -80,15 +80,16 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class ZkClaim:
-    """A claim on ZooKeeper. zk_epoch: the number in `/controller_epoch`. epoch_version,
-    migration_version: the versions of `/controller_epoch` and `/migration`, which writes check.
-    """
+    """A claim on ZooKeeper."""
 
     controller_id: int
     epoch: int
     zk_epoch: int
+    """The number in `/controller_epoch`."""
     epoch_version: int
+    """The version of `/controller_epoch`, which writes check."""
     migration_version: int
+    """The version of `/migration`, which writes check."""
     position: Position
 
 

@@ -10,6 +10,7 @@ import logging
 import random
 import secrets
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ from quorate.process.shutdown import Shutdown
 from quorate.process.storage import Storage
 from quorate.raft import InitialState, LogState, RaftConfig, RaftNode
 from quorate.raft import outputs as out
+from quorate.raft.config import VoterSettings
 from quorate.raft.types import ReplicaKey, VoterSet
 from quorate.rpc.client.transport import Peers, PeerTransport
 from quorate.rpc.tls import TlsConfig
@@ -32,7 +34,8 @@ from quorate.runtime.clock import Clock
 from quorate.runtime.driver import RaftDriver
 from quorate.runtime.metadata_loader import MetadataLoader
 from quorate.runtime.outbound import Outbound
-from quorate.runtime.snapshots import SnapshotPolicy, Snapshotter
+from quorate.runtime.snapshot_policy import SnapshotPolicy
+from quorate.runtime.snapshots import Snapshotter
 from quorate.telemetry.logs import NodeContext
 
 if TYPE_CHECKING:
@@ -150,7 +153,7 @@ class MetadataReplica:
 
 
 def raft_config(config: NodeConfig, meta: MetaProperties) -> RaftConfig:
-    """The raft configuration that controllers and brokers share."""
+    """The configuration of a node's replica, which may vote if the node is a controller."""
     return RaftConfig(
         meta.cluster_id,
         ReplicaKey(config.node_id, meta.directory_id),
@@ -158,9 +161,8 @@ def raft_config(config: NodeConfig, meta: MetaProperties) -> RaftConfig:
         bootstrap=config.bootstrap_endpoints,
         static_voters=config.static_voters,
         incarnation=secrets.randbits(64),
-        fetch_timeout_ms=config.fetch_timeout_ms,
-        request_timeout_ms=config.request_timeout_ms,
-        retry_backoff_ms=config.retry_backoff_ms,
+        can_vote=isinstance(config.raft, VoterSettings),
+        **{each.name: getattr(config.raft, each.name) for each in fields(config.raft)},
     )
 
 

@@ -10,18 +10,23 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from quorate.process import config_types as types
-from quorate.process.config_types import Address
-from quorate.process.properties import ParsedProperties, values_of
-from quorate.process.setting import Setting, declared_in, required, setting
-from quorate.raft.types import Endpoint, VoterSet
+from quorate.common import config_types as types
+from quorate.common.config_types import Address
+from quorate.common.endpoints import Endpoint
+from quorate.common.setting import Setting, declared_in, group, required, setting
+from quorate.metadata.settings import SessionSettings
+from quorate.raft.config import ReplicaSettings
+from quorate.raft.types import VoterSet
 from quorate.rpc.principals import PrincipalMapping
 from quorate.telemetry.logs import LogFormat, LogLevel
 
 KAFKA_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 AUTHORIZER = "authorizer.class.name"
+MAPPING_RULES = types.ConfigType(
+    "string", "DEFAULT, RULE:pattern/replacement/[LU],…", PrincipalMapping.parse
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +50,7 @@ class Security:
     )
     principal_mapping: PrincipalMapping = setting(
         "ssl.principal.mapping.rules",
-        types.mapping_rules(),
+        MAPPING_RULES,
         "DEFAULT",
         "Rules that map the subject of a certificate to a principal name. The first rule whose "
         "pattern matches the whole subject applies. Patterns use RE2 syntax: no look-around, no "
@@ -68,7 +73,7 @@ class NodeConfig(ABC):
     """The configuration of a node of either role. Times are milliseconds, sizes bytes."""
 
     role: ClassVar[str]
-    """controller or broker, as log lines and messages name the process."""
+    """The role (controller or broker) as log lines and messages name the process."""
 
     node_id: int = required(
         "node.id", types.integer(0), "The id of this node, unique in its cluster. Required."
@@ -90,32 +95,6 @@ class NodeConfig(ABC):
         "",
         "Addresses of controllers through which this node finds the quorum. At least one of them "
         "must be reachable. Required unless controller.quorum.voters is set.",
-    )
-    fetch_timeout_ms: int = setting(
-        "controller.quorum.fetch.timeout.ms",
-        types.milliseconds(1),
-        "2000",
-        "How long a voter goes without a successful fetch from the leader before it starts an "
-        "election. A leader resigns after 1.5 times this without fetches from a majority.",
-    )
-    request_timeout_ms: int = setting(
-        "controller.quorum.request.timeout.ms",
-        types.milliseconds(1),
-        "2000",
-        "The timeout of a request to another controller.",
-    )
-    retry_backoff_ms: int = setting(
-        "controller.quorum.retry.backoff.ms",
-        types.milliseconds(1),
-        "50",
-        "How long to wait before retrying a failed request to another controller. Kafka's "
-        "default is 20.",
-    )
-    broker_session_timeout_ms: int = setting(
-        "broker.session.timeout.ms",
-        types.milliseconds(1),
-        "9000",
-        "The active controller fences a broker that has not sent a heartbeat for this long.",
     )
     http_listener: Address | None = setting(
         "quorate.http.listener",
@@ -159,10 +138,12 @@ class NodeConfig(ABC):
     """Holds meta.properties and `__cluster_metadata-0`."""
     log_dirs: tuple[Path, ...]
     static_voters: VoterSet = field(default_factory=VoterSet)
-    """controller.quorum.voters: the voters at kraft.version 0; see also `grpc_endpoint`."""
+    """The voters at kraft.version 0 (controller.quorum.voters); see also `grpc_endpoint`."""
     protocols: Mapping[str, bool] = field(default_factory=dict, hash=False)
     """Whether a listener is encrypted, for each name in listener.security.protocol.map."""
-    security: Security = Security()
+    raft: ReplicaSettings = group(ReplicaSettings)
+    metadata: SessionSettings = group(SessionSettings)
+    security: Security = group(Security)
     warnings: tuple[str, ...] = ()
     source: str = "the environment"
     """The file, or "the environment", for messages."""
@@ -195,7 +176,6 @@ class NodeConfig(ABC):
 
 NODE_SETTINGS: tuple[Setting, ...] = (
     *declared_in(NodeConfig),
-    *declared_in(Security),
     Setting(
         "controller.quorum.voters",
         types.static_voters(),
@@ -273,27 +253,3 @@ NODE_REFUSED: dict[str, str] = {
 """Kafka's settings that are rejected, each with the reason. If they were ignored, the node would be
 less secure than the user believes.
 """
-
-
-def node_values(configuration: type[NodeConfig], parsed: ParsedProperties) -> dict[str, Any]:
-    """The fields of a configuration that hold parsed values unchanged.
-
-    Raises ConfigError if traces are enabled without an OTLP endpoint.
-    """
-    if parsed.get("quorate.trace.sample.ratio") and not parsed.get("quorate.otlp.endpoint"):
-        parsed.fail(
-            "quorate.trace.sample.ratio", "tracing requires a collector: set quorate.otlp.endpoint"
-        )
-    written = values_of(configuration, parsed)
-    return written | {"warnings": tuple(parsed.warnings), "source": parsed.source}
-
-
-def has_authorizer(parsed: ParsedProperties) -> bool:
-    """Whether an authorizer is configured. Adds warnings for settings that require one."""
-    authorizer = parsed.get(AUTHORIZER) is not None
-    for name in ("super.users", "allow.everyone.if.no.acl.found"):
-        if name in parsed and not authorizer:
-            parsed.warnings.append(
-                f"{parsed.places[name]}: {name} has no effect without {AUTHORIZER}: ignored"
-            )
-    return authorizer

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
+from quorate.common.identifiers import ZERO_UUID
 from quorate.log.errors import LogError
 from quorate.log.metadata_log import MetadataLog
 from quorate.raft.core import Core
@@ -26,7 +27,6 @@ from quorate.runtime.driver import RaftDriver
 from quorate.telemetry.samples import Sample
 
 UNKNOWN = -1
-ZERO_UUID = "A" * 22
 
 
 def quorum_samples(driver: RaftDriver) -> Iterator[Sample]:
@@ -46,8 +46,8 @@ def quorum_samples(driver: RaftDriver) -> Iterator[Sample]:
     yield Sample("appended-records", recorder.appended_records)
     yield Sample("role-changes", recorder.role_changes)
     yield Sample("log-checksum-mismatches", recorder.checksum_mismatches)
-    yield Sample("pending-bytes", driver.commits.pending_bytes)
-    yield Sample("pending-appends", len(driver.commits))
+    yield Sample("pending-bytes", driver.pending_appends.pending_bytes)
+    yield Sample("pending-appends", len(driver.pending_appends))
     role_now = core.role
     yield Sample("parked-fetches", len(role_now.parked) if isinstance(role_now, Leader) else 0)
     yield Sample("log-start-offset", driver.log.start_offset)

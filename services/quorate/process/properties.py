@@ -24,8 +24,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
+from quorate.common.setting import Setting, declarations, groups
 from quorate.process.kafka_names import is_kafkas
-from quorate.process.setting import Setting, declarations
 
 PREFIX = "QUORATE_"
 LISTENER_PREFIX = "listener.name."
@@ -93,6 +93,8 @@ class ParsedProperties:
     warnings: list[str] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
     """The place of each setting with the prefix of a listener that is not supported."""
+    reads_files: bool = True
+    """Whether `pem` reads the files. False: they do not exist where the settings are parsed."""
 
     def __contains__(self, name: str) -> bool:
         return name in self.texts
@@ -133,6 +135,8 @@ class ParsedProperties:
         read, lacks that label, or holds an encrypted private key.
         """
         path: Path = self.get(name)
+        if not self.reads_files:
+            return path
         try:
             text = path.read_bytes()
         except OSError as error:
@@ -145,14 +149,16 @@ class ParsedProperties:
 
 
 def values_of(configuration: type, parsed: ParsedProperties) -> dict[str, Any]:
-    """The values of the declared settings by field.
+    """The values of the declared settings by field, those of groups included.
 
     Raises ConfigError if a required one is not set.
     """
-    return {
+    values = {
         field: parsed.require(each.name) if each.is_required else parsed.get(each.name)
         for field, each in declarations(configuration)
     }
+    grouped = {field: each(**values_of(each, parsed)) for field, each in groups(configuration)}
+    return values | grouped
 
 
 def read_properties(path: Path) -> dict[str, tuple[str, int]]:
@@ -195,9 +201,14 @@ def parse_properties(
     return _parsed(parsed)
 
 
-def parse_texts(texts: Mapping[str, str], source: str, config_def: ConfigDef) -> ParsedProperties:
-    """Parse settings that are in no file. source: what messages call them. Raises ConfigError."""
-    parsed = ParsedProperties(source, config_def)
+def parse_texts(
+    texts: Mapping[str, str], source: str, config_def: ConfigDef, *, reads_files: bool = True
+) -> ParsedProperties:
+    """Parse settings that are in no file. source: what messages call them. Raises ConfigError.
+
+    reads_files: see `ParsedProperties`.
+    """
+    parsed = ParsedProperties(source, config_def, reads_files=reads_files)
     for name, text in texts.items():
         _take(parsed, name, text, source)
     return _parsed(parsed)

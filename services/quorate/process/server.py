@@ -15,6 +15,7 @@ from quorate.rpc.server.authorizer import CallAuthorizer
 from quorate.rpc.server.connections import ConnectionGuard
 from quorate.rpc.server.grpc_server import RpcServer, start_server
 from quorate.rpc.server.handler import NodeHandler
+from quorate.rpc.server.response_memory import ResponseMemory
 from quorate.rpc.tls import TlsConfig
 from quorate.rpc.wire.limits import ServerLimits
 from quorate.runtime.tasks import supervise
@@ -39,7 +40,9 @@ class NodeServer:
         authorizer: CallAuthorizer | None,
         limits: ServerLimits | None = None,
     ) -> None:
-        """listeners: `host:port`, and whether it is encrypted. limits: of requests and connections;
+        """Prepare the gRPC server.
+
+        listeners: `host:port`, and whether it is encrypted. limits: of requests and connections;
         None for the default request limits of `ServerLimits`, without a connection guard.
         """
         self.connections: ConnectionGuard | None = None
@@ -83,6 +86,16 @@ class NodeServer:
         if self.connections.is_watching:
             server.response_memory.end = self.connections.end
             server.watch_memory.end = self.connections.end
+
+    def bound(self, memory: ResponseMemory) -> None:
+        """Bound a further memory of responses, also without a connection guard."""
+        if ConnectionGuard.is_supported():
+            memory.end = self._end_connection
+
+    def _end_connection(self, peer: str, reason: str) -> None:
+        if self._server is not None:
+            guard = self.connections or ConnectionGuard(self._server.ports, ServerLimits())
+            guard.end(peer, reason)
 
     def component(self) -> Component:
         """The server as a component. It needs no start, because `listen` has started it."""

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 from collections.abc import Callable
+
+LOGGER = logging.getLogger(__name__)
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -43,10 +46,11 @@ class Shutdown:
     def fail(self, error: BaseException) -> None:
         """Shut down: the disk failed, an invariant broke, or the cluster does not admit the node.
 
-        Only the first error is kept.
+        The first error is kept, and logged as critical.
         """
         if self.failure is None:
             self.failure = error
+            LOGGER.critical("stopping after a failure: %s", error)
             for failed in self._listeners:
                 failed(error)
         self.requested.set()

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from quorate.log.config import LogConfig
 from quorate.log.lock import DirectoryLock
 from quorate.log.meta_properties import MetaProperties, ensure_directory_id
-from quorate.log.metadata_log import LogConfig, MetadataLog, access_warning
+from quorate.log.metadata_log import MetadataLog, access_warning
 from quorate.process.node_config import NodeConfig
 from quorate.process.shutdown import Shutdown
 
@@ -55,18 +56,16 @@ def open_storage(
     for directory in directories:
         # Taking the lock creates a file: only a directory of this node may get it.
         _check(config, directory)
-    with ExitStack() as locks:
+    with ExitStack() as opened:
         for directory in directories:
-            locks.enter_context(DirectoryLock(directory))
+            opened.enter_context(DirectoryLock(directory))
         metas = tuple(_identify(config, directory) for directory in directories)
         prepare()
         storage = _open_log(metas, directories[0], log_config, shutdown)
+        opened.enter_context(closing(storage.log))
         if warning := access_warning(directories[0]):
             LOGGER.warning("%s", warning)
-        try:
-            yield storage
-        finally:
-            storage.log.close()
+        yield storage
 
 
 def _check(config: NodeConfig, directory: Path) -> MetaProperties:

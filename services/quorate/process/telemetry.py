@@ -52,11 +52,12 @@ CLOSE_TIMEOUT_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class HttpPath:
-    """A page of the HTTP listener. is_costly: see `http`."""
+    """A page of the HTTP listener."""
 
     path: str
     says: str
     is_costly: bool = False
+    """Whether the page takes long to render: see `http`."""
 
 
 PATHS: Final = (
@@ -84,7 +85,7 @@ class NodeTelemetry:
     """
 
     def __init__(self, config: NodeConfig, *, watches_connections: bool = False) -> None:
-        """watches_connections: whether `connections` will be set."""
+        """Prepare the endpoints. watches_connections: whether `connections` will be set."""
         self.waits_for = ""
         self._watches_connections = watches_connections
         self.connections: ConnectionGuard | None = None

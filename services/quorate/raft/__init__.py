@@ -4,7 +4,7 @@
     node.handle_request(request_id, request, now_ms)     # or any other input
     for output in node.take_outputs(): ...               # do them, in order
 
-Imports nothing of ours, and no clock, socket, file, thread or source of randomness.
+Imports only `common`, and no clock, socket, file, thread or source of randomness.
 """
 
 from quorate.raft.config import InitialState, RaftConfig, Randomness

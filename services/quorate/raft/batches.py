@@ -9,8 +9,8 @@ SnapshotHeaderRecord.
 
 from __future__ import annotations
 
+from quorate.common.value import value
 from quorate.raft.types import ReplicaKey, VoterSet
-from quorate.raft.value import value
 
 
 @value
@@ -33,7 +33,7 @@ class KRaftVersion:
 
 
 @value
-class Voters:
+class VotersRecord:
     """The entire set of voters from this offset on (KRaftVoters in Kafka's dumps)."""
 
     voters: VoterSet
@@ -41,11 +41,10 @@ class Voters:
 
 @value
 class SnapshotHeader:
-    """First record of a checkpoint. `last_contained_log_timestamp`: milliseconds since 1970, 0 if
-    unknown.
-    """
+    """The first record of a checkpoint."""
 
     last_contained_log_timestamp: int
+    """The time in milliseconds since 1970, 0 if unknown."""
 
 
 @value
@@ -64,25 +63,24 @@ class UnknownControl:
 
 
 ControlRecord = (
-    LeaderChange | KRaftVersion | Voters | SnapshotHeader | SnapshotFooter | UnknownControl
+    LeaderChange | KRaftVersion | VotersRecord | SnapshotHeader | SnapshotFooter | UnknownControl
 )
 
 
 @value
 class Batch:
-    """One record batch: the unit of append, replication and atomicity.
-
-    base_offset, last_offset: offsets of its first and last record, inclusive.
-    epoch: the leader epoch under which it was appended.
-    control: its control records, in order; empty for a data batch.
-    data: the encoded batch, opaque here (None where only the protocol runs).
-    """
+    """One record batch: the unit of append, replication and atomicity."""
 
     base_offset: int
+    """The offset of the first record."""
     last_offset: int
+    """The offset of the last record, inclusive."""
     epoch: int
+    """The leader epoch under which it was appended."""
     control: tuple[ControlRecord, ...] = ()
+    """The control records, in order; empty for a data batch."""
     data: object = None
+    """The encoded batch, opaque here (None where only the protocol runs)."""
 
     @property
     def end_offset(self) -> int:

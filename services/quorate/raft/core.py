@@ -14,10 +14,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
+from quorate.common.features import VersionRange
 from quorate.raft.batches import Batch, ControlRecord
 from quorate.raft.config import InitialState, RaftConfig, Randomness
 from quorate.raft.epochs import EPOCH_MAX, LONG_AGO_MS, EpochBudgets, Origin
-from quorate.raft.errors import ErrorCode, FatalError
+from quorate.raft.errors import FatalError
 from quorate.raft.history import MembershipHistory
 from quorate.raft.messages import (
     AdminResponse,
@@ -53,15 +56,7 @@ from quorate.raft.roles import (
     Unattached,
 )
 from quorate.raft.transitions import check_transition
-from quorate.raft.types import (
-    ElectionState,
-    Endpoint,
-    OffsetAndEpoch,
-    ReplicaKey,
-    RequiredEnd,
-    VersionRange,
-    VoterSet,
-)
+from quorate.raft.types import ElectionState, OffsetAndEpoch, ReplicaKey, RequiredEnd, VoterSet
 
 RoleT = TypeVar("RoleT")
 
@@ -391,7 +386,7 @@ class Core:
             self.respond(read.request_id, ReadIndexResponse(error, leader))
         for change in old.changes:
             if change.request_id is not None:
-                text = f"the leader of epoch {old.epoch} resigned while {change.stage}"
+                text = f"the leader of epoch {old.epoch} resigned while {change.stage.text}"
                 self.respond(change.request_id, AdminResponse(error, leader, text))
 
     def become_unattached(

@@ -29,11 +29,12 @@ voter whose ApiVersions lack Vote 2 cannot answer a pre-vote, and every gRPC pee
 
 from __future__ import annotations
 
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
 from quorate.raft import leader as leading
 from quorate.raft import replication, required_end
 from quorate.raft.core import Core
 from quorate.raft.epochs import EPOCH_MAX, Origin
-from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import (
     BeginQuorumEpochRequest,
     BeginQuorumEpochResponse,
@@ -52,7 +53,7 @@ from quorate.raft.roles import (
     Resigned,
     Unattached,
 )
-from quorate.raft.types import Endpoint, ReplicaKey, same_replica
+from quorate.raft.types import ReplicaKey, same_replica
 
 ELECTION_BACKOFF_BASE_MS = 50
 
@@ -128,7 +129,7 @@ def _ask_voters(core: Core, ballot: Ballot) -> None:
             core.log.end_offset,
             pre_vote,
         )
-        core.send(core.config.dialled(voter.endpoints), request, voter.id)
+        core.send(core.config.peer_endpoint(voter.endpoints), request, voter.id)
 
 
 # --- answering ------------------------------------------------------------------------------------
@@ -273,18 +274,28 @@ def _record_vote(core: Core, candidate: ReplicaKey) -> None:
         core.become_unattached(core.epoch, f"voted for {candidate}", voted=candidate)
 
 
+def _check_leader(
+    core: Core, request: BeginQuorumEpochRequest | EndQuorumEpochRequest
+) -> tuple[ErrorCode, str]:
+    """NONE, or the error of a message whose sender cannot lead its epoch, and the text."""
+    if request.cluster_id != core.config.cluster_id:
+        return ErrorCode.INCONSISTENT_CLUSTER_ID, ""
+    if request.epoch < core.epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH, ""
+    known = core.leader_id if request.epoch == core.epoch else None
+    if request.leader.id < 0 or (known is not None and known != request.leader.id):
+        text = f"epoch {request.epoch} is led by {known}, not by {request.leader}"
+        return ErrorCode.INVALID_REQUEST, text
+    return ErrorCode.NONE, ""
+
+
 def handle_begin(core: Core, request: BeginQuorumEpochRequest) -> BeginQuorumEpochResponse:
     """A leader says that it leads `epoch`. Membership is not checked: this replica's log may be
     behind.
     """
-    if request.cluster_id != core.config.cluster_id:
-        return BeginQuorumEpochResponse(ErrorCode.INCONSISTENT_CLUSTER_ID, core.current_leader)
-    if request.epoch < core.epoch:
-        return BeginQuorumEpochResponse(ErrorCode.FENCED_LEADER_EPOCH, core.current_leader)
-    known = core.leader_id if request.epoch == core.epoch else None
-    if request.leader.id < 0 or (known is not None and known != request.leader.id):
-        text = f"epoch {request.epoch} is led by {known}, not by {request.leader}"
-        return BeginQuorumEpochResponse(ErrorCode.INVALID_REQUEST, core.current_leader, text)
+    error, text = _check_leader(core, request)
+    if error is not ErrorCode.NONE:
+        return BeginQuorumEpochResponse(error, core.current_leader, text)
     if not _is_for_me(core, request.voter):
         return BeginQuorumEpochResponse(
             ErrorCode.INVALID_VOTER_KEY,
@@ -306,14 +317,9 @@ def handle_end(core: Core, request: EndQuorumEpochRequest) -> EndQuorumEpochResp
     """The leader of this epoch resigned: the first preferred candidate elects at once, the others
     later in order.
     """
-    if request.cluster_id != core.config.cluster_id:
-        return EndQuorumEpochResponse(ErrorCode.INCONSISTENT_CLUSTER_ID, core.current_leader)
-    if request.epoch < core.epoch:
-        return EndQuorumEpochResponse(ErrorCode.FENCED_LEADER_EPOCH, core.current_leader)
-    known = core.leader_id if request.epoch == core.epoch else None
-    if request.leader.id < 0 or (known is not None and known != request.leader.id):
-        text = f"epoch {request.epoch} is led by {known}, not by {request.leader}"
-        return EndQuorumEpochResponse(ErrorCode.INVALID_REQUEST, core.current_leader, text)
+    error, text = _check_leader(core, request)
+    if error is not ErrorCode.NONE:
+        return EndQuorumEpochResponse(error, core.current_leader, text)
     core.maybe_adopt(request.epoch, request.leader.id, request.leader_endpoints, request.leader.id)
     if request.epoch > core.epoch:
         text = _refusal(request.epoch)
@@ -522,7 +528,7 @@ def send_end_epoch(core: Core, role: Resigned) -> None:
         request = EndQuorumEpochRequest(
             core.config.cluster_id, role.epoch, core.local, role.preferred, core.config.endpoints
         )
-        core.send(core.config.dialled(voter.endpoints), request, voter.id)
+        core.send(core.config.peer_endpoint(voter.endpoints), request, voter.id)
 
 
 def handle_end_response(core: Core, voter_id: int, response: EndQuorumEpochResponse) -> None:

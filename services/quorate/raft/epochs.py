@@ -12,8 +12,8 @@ limits one message could therefore use up all epochs, and no election could ever
 3. Answers to Fetch and BeginQuorumEpoch come from a server that this replica dialled. When the
    sender's own budget is too small, they use a further budget of `CATCH_UP_EPOCHS`, one for all
    servers. It covers `quorate recover lost-majority`, which skips 1,000,000 epochs.
-4. An answer to Fetch may raise by any amount where nothing is at stake: the replica is no voter in
-   its own view, or its log has no record of epoch >= 1 (a new disk).
+4. An answer to Fetch may raise by any amount where nothing is at stake: the replica is not a voter
+   in its own view, or its log has no record of epoch >= 1 (a new disk).
 
 The arithmetic: a replica among n voters rises by at most n * 65,536 + 2,097,152 epochs at once and
 then by (n + 1) * 4 per second (the other voters, all others together, and answers), whoever sends
@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Container
 from enum import Enum
 
-from quorate.raft.value import value
+from quorate.common.value import value
 
 EPOCH_MAX = 2**31 - 3
 """The last epoch. Kafka's epochs are int32, and 2**31 - 1 and the one below it are left unused."""
@@ -44,19 +44,22 @@ LONG_AGO_MS = -(1 << 62)
 class Origin(Enum):
     """What kind of message names an epoch."""
 
-    MESSAGE = "a request, or an answer to Vote or EndQuorumEpoch"
-    BEGIN_ANSWER = "an answer to BeginQuorumEpoch"
-    FETCH_ANSWER = "an answer to Fetch or FetchSnapshot"
+    MESSAGE = "message"
+    """A request, or a response to Vote or EndQuorumEpoch."""
+    BEGIN_ANSWER = "begin_answer"
+    """A response to BeginQuorumEpoch."""
+    FETCH_ANSWER = "fetch_answer"
+    """A response to Fetch or FetchSnapshot."""
 
 
 @value
 class Verdict:
-    """reason: why the epoch is refused, empty if it is adopted. is_news: no notice about this
-    sender was emitted for `NOTICE_PERIOD_MS`.
-    """
+    """Whether a replica adopts an epoch."""
 
     reason: str = ""
+    """Why the epoch is refused, empty if it is adopted."""
     is_news: bool = False
+    """Whether no notice about this sender was emitted for `NOTICE_PERIOD_MS`."""
 
 
 ADOPTED = Verdict()

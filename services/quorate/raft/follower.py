@@ -18,11 +18,12 @@ record removed it on purpose.
 
 from __future__ import annotations
 
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
 from quorate.raft import required_end
 from quorate.raft.batches import Batch
 from quorate.raft.core import NOT_LOOKED_FOR, Core, Inflight
 from quorate.raft.epochs import Origin
-from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import (
     AddVoterRequest,
     AdminResponse,
@@ -35,7 +36,7 @@ from quorate.raft.messages import (
 )
 from quorate.raft.outputs import InstallSnapshot, SendAdmin, StartSnapshotFetch, WriteSnapshotChunk
 from quorate.raft.roles import NEVER, Follower, Unattached
-from quorate.raft.types import Endpoint, OffsetAndEpoch, VoterSet
+from quorate.raft.types import OffsetAndEpoch, VoterSet
 
 AUTO_JOIN_TIMEOUT_MS = 30_000
 """KIP-853 "Controller auto joining": TimeoutMs of the AddVoter request."""
@@ -68,7 +69,7 @@ def maybe_fetch(core: Core) -> None:
 
 def _fetch_from_leader(core: Core, role: Follower) -> None:
     wait_ms = core.config.fetch_max_wait_ms
-    endpoint = core.config.dialled(role.leader_endpoints)
+    endpoint = core.config.peer_endpoint(role.leader_endpoints)
     request = _fetch_request(core, wait_ms, role.read_round)
     core.fetch_id = core.send(endpoint, request, role.leader_id, extra_ms=wait_ms, to_leader=True)
 
@@ -107,8 +108,8 @@ def _any_endpoint(core: Core) -> Endpoint | None:
         own = set(core.config.endpoints)
         known = [endpoint for endpoint in core.config.bootstrap if not _is_own(endpoint, own)]
         others = (voter for voter in core.voters if voter.endpoints and voter.id != core.local.id)
-        dialled = [core.config.dialled(voter.endpoints) for voter in others]
-        known += [endpoint for endpoint in dialled if endpoint not in known]
+        endpoints = [core.config.peer_endpoint(voter.endpoints) for voter in others]
+        known += [endpoint for endpoint in endpoints if endpoint not in known]
         core.known_endpoints = known
     return core.random.choice(core.known_endpoints) if core.known_endpoints else None
 
@@ -283,7 +284,9 @@ def _fetch_snapshot(core: Core, role: Follower) -> None:
         role.snapshot_position,
         core.config.snapshot_chunk_bytes_max,
     )
-    core.fetch_id = core.send(core.config.dialled(role.leader_endpoints), request, role.leader_id)
+    core.fetch_id = core.send(
+        core.config.peer_endpoint(role.leader_endpoints), request, role.leader_id
+    )
 
 
 def handle_snapshot_response(core: Core, sent: Inflight, response: FetchSnapshotResponse) -> None:
@@ -357,7 +360,7 @@ def snapshot_installed(
 
 
 def snapshot_failed(core: Core, snapshot: OffsetAndEpoch, reason: str) -> None:
-    """What was received is no good: ask the leader again."""
+    """Drop an invalid response and ask the leader again."""
     core.notice(f"snapshot {snapshot} was not installed: {reason}", warning=True)
     core.installing = None
     core.due_ms = NOT_LOOKED_FOR
@@ -386,7 +389,7 @@ def _maybe_update_voter(core: Core, role: Follower) -> None:
         needed = role.update_voter_acked != mine
     if needed and mine.endpoints:
         request = UpdateVoterRequest(core.config.cluster_id, core.epoch, mine)
-        core.send(core.config.dialled(role.leader_endpoints), request, role.leader_id)
+        core.send(core.config.peer_endpoint(role.leader_endpoints), request, role.leader_id)
 
 
 def handle_update_voter_response(core: Core, sent: Inflight, response: AdminResponse) -> None:
@@ -435,7 +438,7 @@ def _maybe_join(core: Core, role: Follower) -> None:
         for entry in core.inflight.values()
     ):
         request_id = core.new_request(request, role.leader_id, timeout_ms)
-        endpoint = core.config.dialled(role.leader_endpoints)
+        endpoint = core.config.peer_endpoint(role.leader_endpoints)
         core.emit(SendAdmin(request_id, endpoint, request, timeout_ms))
 
 

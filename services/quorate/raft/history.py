@@ -2,7 +2,7 @@
 back on truncation.
 
 Offsets are those of the control records; entries that a snapshot at offset N carries stand at N - 1
-(so the bootstrap checkpoint's stand at -1). Without any Voters record the statically configured set
+(so the bootstrap checkpoint's stand at -1). Without any VotersRecord the statically configured set
 is in force (kraft.version 0).
 
 Source: KIP-853, "Internal listener", "Snapshots", VotersRecord "Handling".
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeVar
 
-from quorate.raft.batches import Batch, KRaftVersion, Voters
+from quorate.raft.batches import Batch, KRaftVersion, VotersRecord
 from quorate.raft.types import VoterSet
 
 _T = TypeVar("_T")
@@ -84,7 +84,7 @@ class MembershipHistory:
         changed = False
         for index, record in enumerate(batch.control):
             offset = batch.base_offset + index
-            if isinstance(record, Voters):
+            if isinstance(record, VotersRecord):
                 self._voters.append((offset, record.voters))
                 changed = True
             elif isinstance(record, KRaftVersion):

@@ -13,11 +13,11 @@ Fetch at the leader (KIP-595, KIP-853 "Fetch"; the numbers are the order of the 
 
 from __future__ import annotations
 
+from quorate.common.error_codes import ErrorCode
 from quorate.raft import membership, processes, reads, replication
-from quorate.raft.batches import ControlRecord, KRaftVersion, LeaderChange, Voters
+from quorate.raft.batches import ControlRecord, KRaftVersion, LeaderChange, VotersRecord
 from quorate.raft.core import NOT_LOOKED_FOR, Core
 from quorate.raft.epochs import Origin
-from quorate.raft.errors import ErrorCode
 from quorate.raft.logstate import VALID, BehindSnapshot, Diverging
 from quorate.raft.messages import (
     CurrentLeader,
@@ -58,7 +58,7 @@ def become_leader(core: Core, ballot: Ballot) -> None:
     if core.history.kraft_version >= 1 and core.history.voters_offset < 0:
         # The voter set of the bootstrap checkpoint is not replicated until a first leader writes it
         # to the log.
-        records += [KRaftVersion(core.history.kraft_version), Voters(core.voters)]
+        records += [KRaftVersion(core.history.kraft_version), VotersRecord(core.voters)]
     core.emit(LeadershipAcquired(core.epoch, start))
     core.append_control(tuple(records))
     replication.send_begin_epoch(core, leader)

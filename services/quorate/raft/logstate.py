@@ -14,10 +14,10 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable
 
+from quorate.common.value import value
 from quorate.raft.batches import Batch
 from quorate.raft.errors import CorruptionError, FatalError
 from quorate.raft.types import BOOTSTRAP_SNAPSHOT, OffsetAndEpoch
-from quorate.raft.value import value
 
 
 @value
@@ -91,7 +91,7 @@ class LogState:
         self.last_epoch = self._epochs[-1] if self._epochs else self.start.epoch
 
     def _new_ticket(self) -> int:
-        """How a change ends that is no append."""
+        """How a change other than an append ends."""
         self._know_last_epoch()
         self.is_durable = False
         self.last_ticket += 1

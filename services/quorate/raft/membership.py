@@ -27,10 +27,11 @@ which is idempotent. A change whose sender gave up is dropped until step 4, and 
 
 from __future__ import annotations
 
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
 from quorate.raft import replication
-from quorate.raft.batches import KRaftVersion, Voters
+from quorate.raft.batches import KRaftVersion, VotersRecord
 from quorate.raft.core import Core
-from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import (
     AddVoterRequest,
     AdminResponse,
@@ -54,12 +55,7 @@ from quorate.raft.roles import (
     Leader,
     PendingChange,
 )
-from quorate.raft.types import (
-    Endpoint,
-    ReplicaKey,
-    Voter,
-    VoterSet,
-)
+from quorate.raft.types import ReplicaKey, Voter, VoterSet
 
 ChangeRequest = (
     AddVoterRequest | RemoveVoterRequest | UpdateVoterRequest | UpdateKRaftVersionRequest
@@ -244,7 +240,9 @@ def _is_prepared(core: Core, leader: Leader, change: PendingChange) -> bool:
         case UpdateKRaftVersionRequest():
             silent = [voter.id for voter in core.voters if voter.id not in reported(core, leader)]
             if silent:
-                change.waits_for = f"voters {silent} have not told their directory ids and versions"
+                change.waits_for = (
+                    f"voters {silent} have not reported their directory ids and versions"
+                )
             return not silent
         case RemoveVoterRequest():
             return True
@@ -265,20 +263,19 @@ def _append(core: Core, leader: Leader, change: PendingChange) -> bool:
         case UpdateKRaftVersionRequest():
             _append_upgrade(core, leader, change, request)
         case RemoveVoterRequest():
-            remaining = core.voters.removing(request.voter)
-            if not request.force and not _could_commit(core, leader, change, remaining):
+            if not request.force and not _could_commit(core, leader, change, request.voter):
                 return False
-            _append_voters(core, change, remaining)
+            _append_voters(core, change, core.voters.removing(request.voter))
     return True
 
 
 def _append_voters(core: Core, change: PendingChange, voters: VoterSet) -> None:
     """Append the new set: in force from here on."""
     assert core.voters.has_overlapping_majority(voters), (
-        f"{core.voters} to {voters} is no single change"
+        f"{core.voters} to {voters} does not add or remove a single voter"
     )
     change.stage = ChangeStage.COMMITTING
-    change.offset = core.append_control((Voters(voters),))
+    change.offset = core.append_control((VotersRecord(voters),))
 
 
 def _answer_early(core: Core, change: PendingChange) -> None:
@@ -290,18 +287,20 @@ def _answer_early(core: Core, change: PendingChange) -> None:
 # --- remove ---------------------------------------------------------------------------------------
 
 
-def _could_commit(core: Core, leader: Leader, change: PendingChange, remaining: VoterSet) -> bool:
+def _could_commit(core: Core, leader: Leader, change: PendingChange, removed: ReplicaKey) -> bool:
     """Whether the voters that a removal leaves could commit it; else wait, then refuse the change.
 
     The removal would be in force as soon as it is appended and could never be taken back. A voter
     that a new leader has not heard of yet gets the request timeout to show up.
     """
+    remaining = core.voters.removing(removed)
     silent = [voter.key for voter in remaining if not is_alive(core, leader, voter)]
     if len(remaining) - len(silent) >= remaining.majority:
         return True
     names = ", ".join(map(str, silent))
     change.waits_for = (
-        f"of {remaining}, which would be left, {names} fetch nothing: {CANNOT_COMMIT}"
+        f"removing {removed} would leave {remaining}, of which {names} "
+        f"{'is' if len(silent) == 1 else 'are'} offline: the new quorum {CANNOT_COMMIT}"
     )
     if change.retry_at_ms == 0:
         change.retry_at_ms = core.now_ms + core.config.request_timeout_ms
@@ -316,12 +315,14 @@ def _could_commit(core: Core, leader: Leader, change: PendingChange, remaining: 
 def _append_upgrade(
     core: Core, leader: Leader, change: PendingChange, request: UpdateKRaftVersionRequest
 ) -> None:
-    """KRaftVersion and Voters in one batch: every voter has told its directory and its versions."""
+    """Append KRaftVersion and VotersRecord in one batch, with the directory id that each voter has
+    reported, and its versions.
+    """
     known = reported(core, leader)
     voters = VoterSet.of(known[voter.id] for voter in core.voters)
     assert core.voters.has_overlapping_majority(voters)
     change.stage = ChangeStage.COMMITTING
-    change.offset = core.append_control((KRaftVersion(request.level), Voters(voters)))
+    change.offset = core.append_control((KRaftVersion(request.level), VotersRecord(voters)))
 
 
 # --- probing --------------------------------------------------------------------------------------
@@ -463,8 +464,8 @@ def _expire(core: Core, leader: Leader, change: PendingChange) -> None:
         _finish(core, leader, change, ErrorCode.REQUEST_TIMED_OUT, text)
         return
     if change.request_id is not None:
-        text = f"timed out while {change.stage}: it may still commit, describe the quorum before "
-        text += "asking again"
+        text = f"timed out while {change.stage.text}: it may still commit, "
+        text += "describe the quorum before asking again"
         response = AdminResponse(ErrorCode.REQUEST_TIMED_OUT, core.current_leader, text)
         core.respond(change.request_id, response)
         change.request_id = None
@@ -474,7 +475,7 @@ def _expire(core: Core, leader: Leader, change: PendingChange) -> None:
 
 def _why_late(core: Core, leader: Leader, change: PendingChange) -> str:
     """What a change that is not appended waits for."""
-    text = f"timed out while {change.stage}"
+    text = f"timed out while {change.stage.text}"
     if change.waits_for and change.stage is ChangeStage.PROBING:
         text += f" ({change.waits_for})"
     elif change.waits_for and change.stage is ChangeStage.WAITING and _is_quiet(core, leader):

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 from dataclasses import field
 
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
+from quorate.common.features import VersionRange
+from quorate.common.value import value
 from quorate.raft.batches import Batch
-from quorate.raft.errors import ErrorCode
-from quorate.raft.types import Endpoint, OffsetAndEpoch, ReplicaKey, VersionRange, Voter, VoterSet
-from quorate.raft.value import value
+from quorate.raft.types import OffsetAndEpoch, ReplicaKey, Voter, VoterSet
 
 
 @value
@@ -50,15 +52,16 @@ class VoteRequest:
 
 @value
 class VoteResponse:
-    """granted_if_all: the vote counts only if all voters of the candidate's voter set vote for it
-    (see `required_end`); `granted` is False then.
-    """
+    """The response to VoteRequest."""
 
     error: ErrorCode
     leader: CurrentLeader
     granted: bool = False
     message: str = ""
     granted_if_all: bool = False
+    """Whether the vote counts only if all voters of the candidate's voter set vote for it (see
+    `required_end`); `granted` is False then.
+    """
 
 
 @value
@@ -81,14 +84,13 @@ class BeginQuorumEpochResponse:
 
 @value
 class EndQuorumEpochRequest:
-    """The leader of `epoch` resigns. `preferred_candidates`: the first elects at once, the others
-    wait their turn.
-    """
+    """The leader of `epoch` resigns."""
 
     cluster_id: str
     epoch: int
     leader: ReplicaKey
     preferred_candidates: tuple[ReplicaKey, ...]
+    """The first of these elects at once, the others wait their turn."""
     leader_endpoints: tuple[Endpoint, ...] = ()
 
 
@@ -104,28 +106,28 @@ class EndQuorumEpochResponse:
 
 @value
 class FetchRequest:
-    """Asks for records from `offset` and acknowledges all before it as durable.
-
-    epoch: the epoch in which the sender believes; last_epoch: the epoch of its last record (0 for
-    an empty log).
-    high_watermark: what the sender knows, -1 for nothing: a stale one is answered without waiting.
-    read_round: the last round of the leader that the sender saw (see ReadIndex).
-    max_wait_ms: how long the leader may park the request; max_bytes: a limit on records, one batch
-    may exceed it.
-    incarnation: a random number of the sender's process, 0 for unknown.
-    """
+    """Asks for records from `offset` and acknowledges all before it as durable."""
 
     cluster_id: str
     replica: ReplicaKey
     epoch: int
+    """The epoch in which the sender believes."""
     offset: int
     last_epoch: int
+    """The epoch of the sender's last record, 0 for an empty log."""
     high_watermark: int = -1
+    """The high watermark that the sender knows, -1 for none. A stale one is answered without
+    waiting.
+    """
     max_wait_ms: int = 500
+    """How long the leader may park the request."""
     max_bytes: int = 8 * 1024 * 1024
+    """The limit on the size of the records; one batch may exceed it."""
     read_round: int = 0
+    """The last round of the leader that the sender saw (see ReadIndex)."""
     endpoints: tuple[Endpoint, ...] = ()
     incarnation: int = 0
+    """A random number of the sender's process, 0 for unknown."""
 
 
 @value
@@ -135,9 +137,7 @@ class FetchResponse:
 
     In the response of the leader's core, `records_from` is the offset to read from and `batches` is
     empty: the owner of the log adds the records (bytes on the wire, parsed batches for the core
-    that receives them). traces: (offset, traceparent) of traced records; the protocol ignores them.
-    acknowledged: what an earlier process of the fetching replica acknowledged in this epoch, if the
-    Fetch is below it: the log end that the replica must reach again.
+    that receives them).
     """
 
     error: ErrorCode
@@ -152,7 +152,11 @@ class FetchResponse:
     batches: tuple[Batch, ...] = ()
     message: str = ""
     traces: tuple[tuple[int, str], ...] = ()
+    """The (offset, traceparent) of traced records; the protocol ignores them."""
     acknowledged: OffsetAndEpoch | None = None
+    """What an earlier process of the fetching replica acknowledged in this epoch, if the Fetch is
+    below it: the log end that the replica must reach again.
+    """
 
 
 @value
@@ -195,42 +199,42 @@ class ApiVersionsRequest:
 
 @value
 class ApiVersionsResponse:
-    """replica: None in some errors, and from nodes whose protocol does not name it: Kafka's."""
+    """The response to ApiVersionsRequest."""
 
     error: ErrorCode
     replica: ReplicaKey | None
+    """The replica that answers; None in some errors, and from nodes whose protocol does not name
+    it: Kafka's.
+    """
     kraft_version: VersionRange
     message: str = ""
 
 
 @value
 class AddVoterRequest:
-    """KIP-853 AddVoter. The new voter's first endpoint is dialled before anything is written.
-
-    ack_when_committed: False replies when the record is appended (used by controllers that join by
-    themselves).
-    """
+    """KIP-853 AddVoter. The new voter's first endpoint is dialled before anything is written."""
 
     cluster_id: str
     voter: ReplicaKey
     endpoints: tuple[Endpoint, ...]
     timeout_ms: int = 30_000
     ack_when_committed: bool = True
+    """False replies when the record is appended; controllers that join by themselves use it."""
 
 
 @value
 class RemoveVoterRequest:
     """KIP-853 RemoveVoter. Id and directory must both match, except for voters whose directory is
     unknown.
-
-    force: append it even if the voters that it leaves and that fetch are no majority. It then
-    commits when enough of them come back; until then nothing else does.
     """
 
     cluster_id: str
     voter: ReplicaKey
     timeout_ms: int = 30_000
     force: bool = False
+    """Whether to append the removal even if the voters that it leaves and that fetch are no
+    majority. It then commits when enough of them come back; until then nothing else does.
+    """
 
 
 @value

@@ -16,6 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from quorate.common.error_codes import ErrorCode
+from quorate.common.features import VersionRange
 from quorate.raft import (
     election,
     follower,
@@ -28,7 +30,7 @@ from quorate.raft import (
 from quorate.raft.batches import Batch
 from quorate.raft.config import InitialState, RaftConfig, Randomness
 from quorate.raft.core import NOT_LOOKED_FOR, Core, Inflight
-from quorate.raft.errors import ErrorCode, MisuseError
+from quorate.raft.errors import MisuseError
 from quorate.raft.messages import (
     AddVoterRequest,
     AdminResponse,
@@ -61,7 +63,7 @@ from quorate.raft.roles import (
     Resigned,
     Unattached,
 )
-from quorate.raft.types import OffsetAndEpoch, VersionRange, VoterSet
+from quorate.raft.types import OffsetAndEpoch, VoterSet
 
 _OF_ANOTHER_CLUSTER = ErrorCode.INCONSISTENT_CLUSTER_ID
 """Looked up once: members of an enumeration are found slowly, and every answer is compared."""
@@ -151,7 +153,7 @@ class RaftNode:
         return self._core
 
     def membership_at(self, end_offset: int) -> tuple[int, VoterSet]:
-        """kraft.version and voter set of a snapshot that ends at `end_offset`."""
+        """The kraft.version and the voter set of a snapshot that ends at `end_offset`."""
         history = self._core.history
         return history.kraft_version_at(end_offset), history.voters_at(end_offset)
 

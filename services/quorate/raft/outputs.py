@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from quorate.common.endpoints import Endpoint
+from quorate.common.value import value
 from quorate.raft.batches import Batch
 from quorate.raft.messages import AddVoterRequest, PeerRequest, RemoveVoterRequest, Response
-from quorate.raft.types import ElectionState, Endpoint, OffsetAndEpoch, RequiredEnd, VoterSet
-from quorate.raft.value import value
+from quorate.raft.types import ElectionState, OffsetAndEpoch, RequiredEnd, VoterSet
 
 
 class RoleName(StrEnum):
@@ -129,12 +130,13 @@ class RoleChanged:
 
 @value
 class VotersChanged:
-    """The voter set in force changed. removed_self: a record took this very replica out of it."""
+    """The voter set in force changed."""
 
     voters: VoterSet
     offset: int
     is_voter: bool
     removed_self: bool
+    """Whether a record took this very replica out of the set."""
 
 
 @value

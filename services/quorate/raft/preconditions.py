@@ -6,9 +6,9 @@ Source: KIP-853 "AddVoter", "RemoveVoter", "UpdateVoter", "UpdateFeatures".
 
 from __future__ import annotations
 
+from quorate.common.error_codes import ErrorCode
 from quorate.raft import replication
 from quorate.raft.core import Core
-from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import (
     AddVoterRequest,
     RemoveVoterRequest,

@@ -47,7 +47,7 @@ def note_process(
     is_copied = incarnation in core.concurrent
     if is_copied is not progress.is_copied:
         progress.is_copied = is_copied
-        leader.counted_set = None
+        leader.tracked_set = None
     if is_copied:
         _report(core, progress)
 

@@ -23,9 +23,9 @@ from __future__ import annotations
 
 from collections import deque
 
+from quorate.common.error_codes import ErrorCode
 from quorate.raft import preconditions, processes, replication
 from quorate.raft.core import Core
-from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import (
     AdminResponse,
     ReadIndexRequest,
@@ -88,7 +88,7 @@ def advance(core: Core, leader: Leader) -> None:
 
 
 def _confirmed_round(core: Core, leader: Leader) -> int:
-    rounds = [progress.read_round for progress in replication.counted(core, leader)]
+    rounds = [progress.read_round for progress in replication.tracked(core, leader)]
     if core.is_voter:
         rounds.append(leader.read_round)
     return replication.reached_by_majority(core, rounds)

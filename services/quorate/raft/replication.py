@@ -8,9 +8,9 @@ to its own durable end (KIP-595 "High watermark", KIP-853 "High watermark").
 
 from __future__ import annotations
 
+from quorate.common.error_codes import ErrorCode
 from quorate.raft.core import Core
 from quorate.raft.epochs import Origin
-from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import (
     BeginQuorumEpochRequest,
     CurrentLeader,
@@ -46,7 +46,7 @@ def note_fetch(
     if progress is None:
         _make_room(core, leader, key)
         progress = leader.replicas[key] = ReplicaProgress(key)
-        leader.counted_set = None
+        leader.tracked_set = None
     if isinstance(request, FetchRequest):
         progress.endpoints = request.endpoints or progress.endpoints
         if request.read_round > progress.read_round:  # noqa: PLR1730 - once a Fetch: a call costs more
@@ -107,7 +107,7 @@ def commit(core: Core, leader: Leader) -> bool:
     if core.high_watermark >= core.log.end_offset or not voters.voters:
         return False
     held = []
-    for progress in counted(core, leader):
+    for progress in tracked(core, leader):
         held.append(progress.end_offset)  # noqa: PERF401 - a comprehension is a call
     if core.is_voter:
         held.append(core.log.durable_end)
@@ -124,21 +124,21 @@ def reached_by_majority(core: Core, values: list[int]) -> int:
     return values[missing]
 
 
-def counted(core: Core, leader: Leader) -> list[ReplicaProgress]:
+def tracked(core: Core, leader: Leader) -> list[ReplicaProgress]:
     """The progress of the voters that ever fetched, without the leader's own and without voters
     that two processes run as.
 
     It is found once for each voter set, and again when someone new fetches. Without directory ids
     (kraft.version 0) it depends on who fetched last, so it is not kept.
     """
-    if leader.counted_set is core.voters:
-        return leader.counted
+    if leader.tracked_set is core.voters:
+        return leader.tracked
     others = [voter for voter in core.voters if voter.id != core.local.id]
     found = [progress_of(leader, voter) for voter in others]
-    leader.counted = [p for p in found if p is not None and not p.is_copied]
+    leader.tracked = [p for p in found if p is not None and not p.is_copied]
     known = all(voter.key.directory_id is not None for voter in others)
-    leader.counted_set = core.voters if known else None
-    return leader.counted
+    leader.tracked_set = core.voters if known else None
+    return leader.tracked
 
 
 # --- answers --------------------------------------------------------------------------------------
@@ -192,13 +192,13 @@ def answer_parked(core: Core) -> None:
     leader = core.role
     if not isinstance(leader, Leader):
         return
-    told = (core.log.end_offset, core.high_watermark)
-    if told == leader.told:
+    sent = (core.log.end_offset, core.high_watermark)
+    if sent == leader.last_sent:
         return
-    leader.told = told
+    leader.last_sent = sent
     if not leader.parked:
         return
-    end_offset, now = told[0], core.now_ms
+    end_offset, now = sent[0], core.now_ms
     for fetch in list(leader.parked.values()):
         deadline = fetch_deadline(core, fetch.high_watermark, fetch.deadline_ms)
         if fetch.offset < end_offset or deadline <= now:
@@ -243,7 +243,7 @@ def send_begin_epoch(core: Core, leader: Leader) -> None:
         request = BeginQuorumEpochRequest(
             core.config.cluster_id, leader.epoch, core.local, core.config.endpoints, voter.key
         )
-        core.send(core.config.dialled(voter.endpoints), request, voter.id)
+        core.send(core.config.peer_endpoint(voter.endpoints), request, voter.id)
 
 
 def step_down_for(core: Core, replica_id: int | None, known: CurrentLeader, origin: Origin) -> None:

@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar
 
+from quorate.common.endpoints import Endpoint
+from quorate.common.features import VersionRange
+from quorate.common.value import value
 from quorate.raft.messages import (
     AddVoterRequest,
     RemoveVoterRequest,
@@ -18,8 +21,7 @@ from quorate.raft.messages import (
     UpdateVoterRequest,
 )
 from quorate.raft.outputs import RoleName
-from quorate.raft.types import Endpoint, OffsetAndEpoch, ReplicaKey, VersionRange, Voter, VoterSet
-from quorate.raft.value import value
+from quorate.raft.types import OffsetAndEpoch, ReplicaKey, Voter, VoterSet
 
 NEVER = 1 << 62
 """A deadline that does not come."""
@@ -104,9 +106,7 @@ class Ballot:
 
 @dataclass(slots=True)
 class Prospective:
-    """Asks whether it could win, without touching anyone's epoch (KIP-996). leader_answered: as the
-    follower's; only such a leader is followed again.
-    """
+    """Asks whether it could win, without touching anyone's epoch (KIP-996)."""
 
     name: ClassVar[RoleName] = RoleName.PROSPECTIVE
     epoch: int
@@ -117,13 +117,12 @@ class Prospective:
     voted: ReplicaKey | None = None
     retries: int = 0
     leader_answered: bool = False
+    """As in `Follower`; only such a leader is followed again."""
 
 
 @dataclass(slots=True)
 class Candidate:
-    """Asks for votes in an epoch that it began. `backoff_deadline_ms`: lost, waits before it tries
-    again.
-    """
+    """Asks for votes in an epoch that it began."""
 
     name: ClassVar[RoleName] = RoleName.CANDIDATE
     epoch: int
@@ -131,16 +130,12 @@ class Candidate:
     election_deadline_ms: int
     retries: int = 0
     backoff_deadline_ms: int = NEVER
+    """Set if the election is lost: the candidate waits until then before it tries again."""
 
 
 @dataclass(slots=True)
 class Follower:
-    """Fetches from a known leader.
-
-    has_fetched: a fetch in this epoch succeeded and the leader has not been suspected since; such a
-    follower grants no pre-vote. leader_answered: a fetch succeeded since this replica began to
-    follow. snapshot: the one that this replica receives. snapshot_position: the bytes received.
-    """
+    """Fetches from a known leader."""
 
     name: ClassVar[RoleName] = RoleName.FOLLOWER
     epoch: int
@@ -149,10 +144,16 @@ class Follower:
     fetch_deadline_ms: int
     voted: ReplicaKey | None = None
     has_fetched: bool = False
+    """Whether a fetch in this epoch succeeded and the leader has not been suspected since; such a
+    follower grants no pre-vote.
+    """
     leader_answered: bool = False
+    """Whether a fetch succeeded since this replica began to follow."""
     read_round: int = 0
     snapshot: OffsetAndEpoch | None = None
+    """The snapshot that this replica receives."""
     snapshot_position: int = -1
+    """The number of bytes of `snapshot` that this replica has received."""
     update_voter_at_ms: int = NEVER
     update_voter_acked: Voter | None = None
     join_at_ms: int = NEVER
@@ -173,24 +174,19 @@ class Resigned:
 
 @dataclass(slots=True)
 class ReplicaProcess:
-    """What the leader knows of one process of a replica. first_end: where the leader's log ended
-    when it first fetched. reached: the largest offset up to which it holds this epoch's log.
-    """
+    """What the leader knows of one process of a replica."""
 
     first_end: int
+    """Where the leader's log ended when the process first fetched."""
     reached: int = -1
+    """The largest offset up to which the process holds this epoch's log."""
 
 
 @dataclass(slots=True)
 class ReplicaProgress:
-    """What the leader knows of a replica that fetches from it. Times in ms of the leader's clock,
-    -1 for never. parked_id: its last Fetch that was parked, and may be still. voter_in: the set in
-    which it was found to be a voter beside the leader.
-    incarnation: the number of its process; processes: the latest ones by that number, oldest first.
-    is_copied: two processes run as this replica, so it does not count (see `processes.py`);
-    reported_ms: when that was last reported. reached: the highest offset that it acknowledged in
-    this epoch. promised: what earlier processes acknowledged in this epoch; reported_promise: the
-    last of these offsets for which a lower Fetch was reported.
+    """What the leader knows of a replica that fetches from it.
+
+    Times are in ms of the leader's clock, -1 for never.
     """
 
     key: ReplicaKey
@@ -201,14 +197,23 @@ class ReplicaProgress:
     read_round: int = 0
     endpoints: tuple[Endpoint, ...] = ()
     parked_id: int = -1
+    """The last Fetch that was parked, and may be still."""
     voter_in: VoterSet | None = None
+    """The voter set in which the replica was found to be a voter beside the leader."""
     incarnation: int = 0
+    """The number of the replica's process."""
     processes: dict[int, ReplicaProcess] = field(default_factory=dict)
+    """The latest processes of the replica by their numbers, oldest first."""
     is_copied: bool = False
+    """Whether two processes run as this replica, so that it does not count (see `processes.py`)."""
     reported_ms: int = -1
+    """When it was last reported that two processes run as this replica."""
     reached: int = -1
+    """The highest offset that the replica acknowledged in this epoch."""
     promised: int = -1
+    """What earlier processes acknowledged in this epoch."""
     reported_promise: int = -1
+    """The last value of `promised` for which a lower Fetch was reported."""
 
 
 @dataclass(slots=True)
@@ -240,13 +245,26 @@ class PendingRead:
 class ChangeStage(StrEnum):
     """How far a pending change has come; the steps are those of `membership.py`."""
 
-    WAITING = "waiting for earlier changes and for this epoch to commit"
-    PROBING = "waiting for the voter to answer on its endpoint"
-    CATCHING_UP = "waiting for the voter to catch up"
-    COMMITTING = "waiting for the change to commit"
+    WAITING = "waiting"
+    PROBING = "probing"
+    CATCHING_UP = "catching_up"
+    COMMITTING = "committing"
+
+    @property
+    def text(self) -> str:
+        """What the change waits for, as error messages show it."""
+        return _STAGE_TEXTS[self]
 
 
-CANNOT_COMMIT = "it could not commit"
+_STAGE_TEXTS = {
+    ChangeStage.WAITING: "waiting for earlier changes and for this epoch to commit",
+    ChangeStage.PROBING: "waiting for the voter to answer on its endpoint",
+    ChangeStage.CATCHING_UP: "waiting for the voter to catch up",
+    ChangeStage.COMMITTING: "waiting for the change to commit",
+}
+
+
+CANNOT_COMMIT = "could not commit"
 """Why a removal is refused: nothing is appended."""
 
 STILL_LEADS = "still leads"
@@ -255,55 +273,47 @@ STILL_LEADS = "still leads"
 
 @dataclass(slots=True, eq=False)
 class PendingChange:
-    """A change of the voters or of kraft.version. request_id None: the leader's own, answered
-    already, or nobody waits for it.
-
-    probe_id: the request of the probe that is under way. retry_at_ms: when to probe again; for a
-    removal, how long the leader waits for silent voters. waits_for: what is missing, for the
-    answer. kraft_version: what the probe found. seen_at: the endpoints with which the replica
-    fetched then.
-    """
+    """A change of the voters or of kraft.version."""
 
     request: AddVoterRequest | RemoveVoterRequest | UpdateVoterRequest | UpdateKRaftVersionRequest
     request_id: int | None
+    """The request to answer; None for the leader's own change, after the answer, or if nobody waits
+    for it.
+    """
     deadline_ms: int
     stage: ChangeStage = ChangeStage.WAITING
     probe_id: int | None = None
+    """The request of the probe that is under way."""
     retry_at_ms: int = 0
+    """When to probe again; for a removal, how long the leader waits for silent voters."""
     waits_for: str = ""
+    """What is missing, for the answer."""
     kraft_version: VersionRange | None = None
+    """The range of kraft.version that the probe found."""
     seen_at: tuple[Endpoint, ...] = ()
+    """The endpoints with which the replica fetched at the time of the probe."""
     offset: int = -1
 
 
 @dataclass(slots=True)
 class Transfer:
-    """A leadership transfer that waits for its target to hold the whole log.
-
-    deadline_ms: of the request. resume_ms: when the leader gives up. round: the read round that the
-    target's next Fetch echoes. is_confirmed: it did; appends are refused from then on.
-    """
+    """A leadership transfer that waits for its target to hold the whole log."""
 
     request_id: int
     target: ReplicaKey
     deadline_ms: int
+    """The deadline of the request."""
     resume_ms: int
+    """When the leader gives up."""
     round: int
+    """The read round that the target's next Fetch echoes."""
     is_confirmed: bool = False
+    """Whether the target's Fetch echoed `round`; appends are refused from then on."""
 
 
 @dataclass(slots=True)
 class Leader:
-    """Leads an epoch. Its own records begin at `epoch_start_offset` (the LeaderChange record).
-
-    replicas: everyone who fetches, voters and observers, by key. parked: by request id, at most one
-    of each of them.
-    counted: those of them that are voters of `counted_set` (see `replication.counted`).
-    told: the log's end and the high watermark when parked fetches were last looked through.
-    reported: what voters told by UpdateVoter at kraft.version 0, by id.
-    fetched_voters: who fetched since the check-quorum timer was last reset.
-    since_ms: when it was elected.
-    """
+    """Leads an epoch. Its own records begin at `epoch_start_offset` (the LeaderChange record)."""
 
     name: ClassVar[RoleName] = RoleName.LEADER
     epoch: int
@@ -311,17 +321,24 @@ class Leader:
     check_quorum_deadline_ms: int
     begin_at_ms: int = 0
     replicas: dict[ReplicaKey, ReplicaProgress] = field(default_factory=dict)
-    counted: list[ReplicaProgress] = field(default_factory=list)
-    counted_set: VoterSet | None = None
-    told: tuple[int, int] = (-1, -1)
+    """All replicas that fetch, voters and observers, by key."""
+    tracked: list[ReplicaProgress] = field(default_factory=list)
+    """The replicas that are voters of `tracked_set` (see `replication.tracked`)."""
+    tracked_set: VoterSet | None = None
+    last_sent: tuple[int, int] = (-1, -1)
+    """The log's end and the high watermark when parked fetches were last checked."""
     fetched_voters: set[int] = field(default_factory=set)
+    """The voters that fetched since the check-quorum timer was last reset."""
     parked: dict[int, ParkedFetch] = field(default_factory=dict)
+    """The parked fetches by request id, at most one of each replica."""
     reads: deque[PendingRead] = field(default_factory=deque)
     read_round: int = 0
     changes: deque[PendingChange] = field(default_factory=deque)
     reported: dict[int, Voter] = field(default_factory=dict)
+    """What voters reported by UpdateVoter at kraft.version 0, by id."""
     transfer: Transfer | None = None
     since_ms: int = 0
+    """When the leader was elected."""
 
     @property
     def refuses_appends(self) -> bool:

@@ -9,15 +9,12 @@ Source: KIP-853, "Replica directory ID", "Set of voters", VotersRecord, QuorumSt
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import field, replace
+from dataclasses import field
 
-from quorate.raft.value import ordered_value, value
-
-DirectoryId = str
-ZERO_UUID: DirectoryId = "A" * 22
-
-NO_NODE = -1
-"""The id that stands for "no replica" on disk and on the wire."""
+from quorate.common.endpoints import Endpoint
+from quorate.common.features import VersionRange
+from quorate.common.identifiers import DirectoryId
+from quorate.common.value import ordered_value, value
 
 
 @ordered_value
@@ -37,37 +34,6 @@ class ReplicaKey:
 
     def __str__(self) -> str:
         return f"{self.id}-{self.directory_id}" if self.directory_id else str(self.id)
-
-
-@ordered_value
-class Endpoint:
-    """Where a replica listens: `name` is the listener's name, `port` 1 to 65535.
-
-    Example:
-        endpoint = quorate.Endpoint("CONTROLLER", "controller-2", 9093)
-        print(endpoint)
-    """
-
-    name: str
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"{self.name}://{self.host}:{self.port}"
-
-
-@ordered_value
-class VersionRange:
-    """The inclusive range of a feature's levels that a node supports."""
-
-    min: int
-    max: int
-
-    def __contains__(self, level: object) -> bool:
-        return isinstance(level, int) and self.min <= level <= self.max
-
-    def __str__(self) -> str:
-        return f"{self.min}-{self.max}"
 
 
 SUPPORTED_KRAFT_VERSION = VersionRange(0, 1)
@@ -102,10 +68,11 @@ def same_replica(known: ReplicaKey, claimed: ReplicaKey) -> bool:
 
 @value
 class VoterSet:
-    """An immutable set of voters with unique ids, ordered by id. majority: how many are one."""
+    """An immutable set of voters with unique ids, ordered by id."""
 
     voters: tuple[Voter, ...] = ()
     majority: int = field(init=False, repr=False, compare=False, hash=False)
+    """How many voters are a majority."""
     _by_id: dict[int, Voter] = field(init=False, repr=False, compare=False, hash=False)
 
     def __post_init__(self) -> None:
@@ -179,9 +146,6 @@ class VoterSet:
             )
         return len(mine - theirs) + len(theirs - mine) <= 1
 
-    def without_directories(self) -> VoterSet:
-        return VoterSet(tuple(replace(v, key=ReplicaKey(v.id)) for v in self.voters))
-
 
 @ordered_value
 class OffsetAndEpoch:
@@ -202,17 +166,17 @@ BOOTSTRAP_SNAPSHOT = OffsetAndEpoch(0, 0)
 
 @value
 class RequiredEnd:
-    """The log end that a replica must reach again because it may have lost acknowledged records.
-
-    end: logs compare by last epoch, then by end offset, as in Vote (KIP-595). Until its own log
-    reaches it, the replica grants votes only to logs that do, and wins an election only with the
-    votes of all voters.
-    may_stand: False if what was lost may hold a voter set. The replica then does not know all
-    voters, so it does not stand at all.
-    """
+    """The log end that a replica must reach again because it may have lost acknowledged records."""
 
     end: OffsetAndEpoch
+    """Logs compare by last epoch, then by end offset, as in Vote (KIP-595). Until its own log
+    reaches this end, the replica grants votes only to logs that do, and wins an election only with
+    the votes of all voters.
+    """
     may_stand: bool = True
+    """False if what was lost may hold a voter set. The replica then does not know all voters, so it
+    does not stand at all.
+    """
 
 
 @value

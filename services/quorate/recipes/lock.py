@@ -22,6 +22,7 @@ from types import TracebackType
 
 from quorate.raft.errors import MisuseError
 from quorate.recipes.key_view import NO_VERSION, Entry, KeyView
+from quorate.rpc.cancellation import cancel_tasks
 from quorate.rpc.client.quorum_client import QuorumClient
 from quorate.rpc.errors import (
     ClientError,
@@ -51,14 +52,14 @@ class LockLostError(ClientError):
 
 @dataclass(frozen=True, slots=True)
 class _Holder:
-    """The value of the key. acquisition: one for each time that the lock is acquired. token: None
-    in the record whose offset it is.
-    """
+    """The value of the key."""
 
     acquisition: str
+    """An id of its own for each time that the lock is acquired."""
     owner: str
     ttl_s: float
     token: int | None = None
+    """None in the record whose offset it is."""
 
     def to_bytes(self) -> bytes:
         return json.dumps(asdict(self)).encode()
@@ -231,8 +232,7 @@ class Lock:
         """
         if self._renewing is None:
             return
-        self._renewing.cancel()
-        await asyncio.gather(self._renewing, return_exceptions=True)
+        await cancel_tasks(self._renewing)
         self._renewing = None
         held, self._held = self._held, None
         while held is not None:

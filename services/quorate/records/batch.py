@@ -26,6 +26,26 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
+from quorate.common.batch_layout import (
+    BATCH_BYTES_MAX,
+    COMPRESSION_MASK,
+    COMPRESSION_NAMES,
+    CONTROL,
+    CRC_AT,
+    CRC_START,
+    DELETE_HORIZON,
+    EPOCH_AT,
+    HEADER_SIZE,
+    LOG_APPEND_TIME,
+    MAGIC,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    PREFIX_SIZE,
+    PRODUCER_AT,
+    SEQUENCE_MODULUS,
+    TRANSACTIONAL,
+)
 from quorate.raft.batches import Batch, ControlRecord
 from quorate.records.control import decode_control, encode_control
 from quorate.records.errors import (
@@ -36,34 +56,11 @@ from quorate.records.errors import (
 )
 from quorate.records.primitives import Buffer, encode_unsigned_varint, zigzag
 
-HEADER_SIZE = 61
-PREFIX_SIZE = 12
-"""Base offset and length: what the length does not count."""
-CRC_START = 21
-MAGIC = 2
-BATCH_BYTES_MAX = 0x7FFF_FFFF
-
-COMPRESSION_MASK = 0x07
-LOG_APPEND_TIME = 0x08
-TRANSACTIONAL = 0x10
-CONTROL = 0x20
-DELETE_HORIZON = 0x40
-COMPRESSION_NAMES = {0: "none", 1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
-
-NO_PRODUCER_ID = -1
-NO_PRODUCER_EPOCH = -1
-NO_SEQUENCE = -1
-PRODUCER_EPOCH_MAX = 0x7FFF
-
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _BASE_OFFSET = struct.Struct(">q")
 _EPOCH = struct.Struct(">i")
 _CRC = struct.Struct(">I")
 _PRODUCER = struct.Struct(">qhi")
-_EPOCH_AT = 12
-_CRC_AT = 17
-_PRODUCER_AT = 43
-SEQUENCE_MODULUS = 1 << 31
 _ROOM_FOR_HEADER = bytes(HEADER_SIZE)
 _VARINTS_COUNT = 8192
 _VARINTS = tuple(encode_unsigned_varint(value << 1) for value in range(_VARINTS_COUNT))
@@ -71,15 +68,17 @@ _VARINTS = tuple(encode_unsigned_varint(value << 1) for value in range(_VARINTS_
 
 
 class BatchProducer(NamedTuple):
-    """The part of a batch's header that identifies the batch among those of one producer session.
-
-    producer_id: of the session. base_sequence: the sequence number of the first record, which
-    counts the records of the session modulo 2^31.
+    """The part of a batch's header that identifies the batch among those of one producer
+    session.
     """
 
     producer_id: int
+    """The producer id of the session."""
     producer_epoch: int
     base_sequence: int
+    """The sequence number of the first record, which counts the records of the session modulo
+    2^31.
+    """
 
 
 NO_PRODUCER = BatchProducer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE)
@@ -163,14 +162,15 @@ class BatchHeader(NamedTuple):
 class Record:
     """One record. Sizes are -1 for null, as Kafka's dump prints them; `sequence` -1 for none.
 
-    offset: in the log; None for a record of a snapshot whose offset in the log is not known.
-
     Example:
         async for record in client.read():
             print(record.offset, record.timestamp, record.key, record.value)
     """
 
     offset: int | None
+    """The offset in the log; None for a record of a snapshot whose offset in the log is not
+    known.
+    """
     timestamp: int
     key: bytes | None
     value: bytes | None
@@ -188,9 +188,10 @@ class Record:
 
 @dataclass(slots=True)
 class StoredRecord(Record):
-    """A record as it lies in a file. offset: in that file."""
+    """A record as it lies in a file."""
 
     offset: int
+    """The offset in that file."""
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
@@ -490,14 +491,14 @@ def _finish(
     )
     # The view must be gone before the caller may resize the bytearray.
     with memoryview(batch) as view:
-        _CRC.pack_into(batch, _CRC_AT, crc32c(view[CRC_START:]))
+        _CRC.pack_into(batch, CRC_AT, crc32c(view[CRC_START:]))
     return batch
 
 
 def stamp(batch: bytearray, base_offset: int, epoch: int) -> None:
     """Give a batch its place in the log; its CRC stays right."""
     _BASE_OFFSET.pack_into(batch, 0, base_offset)
-    _EPOCH.pack_into(batch, _EPOCH_AT, epoch)
+    _EPOCH.pack_into(batch, EPOCH_AT, epoch)
 
 
 def keep_base_offset(batch: bytearray, base_offset: int) -> None:
@@ -508,9 +509,9 @@ def keep_base_offset(batch: bytearray, base_offset: int) -> None:
     which producer session it belongs. Whoever copies the batch into the next checkpoint, of any
     version, copies it too.
     """
-    _PRODUCER.pack_into(batch, _PRODUCER_AT, base_offset, NO_PRODUCER_EPOCH, NO_SEQUENCE)
+    _PRODUCER.pack_into(batch, PRODUCER_AT, base_offset, NO_PRODUCER_EPOCH, NO_SEQUENCE)
     with memoryview(batch) as view:
-        _CRC.pack_into(batch, _CRC_AT, crc32c(view[CRC_START:]))
+        _CRC.pack_into(batch, CRC_AT, crc32c(view[CRC_START:]))
 
 
 def first_records(batch: memoryview, header: BatchHeader, end_offset: int) -> bytearray:
@@ -538,7 +539,7 @@ def first_records(batch: memoryview, header: BatchHeader, end_offset: int) -> by
     )
     _HEADER.pack_into(short, 0, *cut)
     with memoryview(short) as view:
-        _CRC.pack_into(short, _CRC_AT, crc32c(view[CRC_START:]))
+        _CRC.pack_into(short, CRC_AT, crc32c(view[CRC_START:]))
     return short
 
 

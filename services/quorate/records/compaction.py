@@ -14,22 +14,20 @@ from collections.abc import Callable
 
 from crc32c import crc32c
 
-from quorate.records.batch import (
+from quorate.common.batch_layout import (
+    COUNT_AT,
+    CRC_AT,
     CRC_START,
     HEADER_SIZE,
+    LENGTH_AT,
     PREFIX_SIZE,
-    BatchHeader,
-    StoredRecord,
-    iter_records,
 )
+from quorate.records.batch import BatchHeader, StoredRecord, iter_records
 from quorate.records.primitives import Buffer, unzigzag
 
 _LENGTH = struct.Struct(">i")
-_LENGTH_AT = 8
 _CRC = struct.Struct(">I")
-_CRC_AT = 17
 _COUNT = struct.Struct(">i")
-_COUNT_AT = 57
 
 
 def with_survivors(
@@ -56,10 +54,10 @@ def with_survivors(
     parts.append(view[kept_from:start])
     kept = bytearray().join(parts)
     if count < header.count:
-        _LENGTH.pack_into(kept, _LENGTH_AT, len(kept) - PREFIX_SIZE)
-        _COUNT.pack_into(kept, _COUNT_AT, count)
+        _LENGTH.pack_into(kept, LENGTH_AT, len(kept) - PREFIX_SIZE)
+        _COUNT.pack_into(kept, COUNT_AT, count)
         with memoryview(kept) as whole:
-            _CRC.pack_into(kept, _CRC_AT, crc32c(whole[CRC_START:]))
+            _CRC.pack_into(kept, CRC_AT, crc32c(whole[CRC_START:]))
     return kept
 
 

@@ -15,6 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from quorate.common.endpoints import Endpoint
+from quorate.common.features import VersionRange
+from quorate.common.identifiers import ZERO_UUID
 from quorate.raft.batches import (
     ControlRecord,
     KRaftVersion,
@@ -22,9 +25,9 @@ from quorate.raft.batches import (
     SnapshotFooter,
     SnapshotHeader,
     UnknownControl,
-    Voters,
+    VotersRecord,
 )
-from quorate.raft.types import ZERO_UUID, Endpoint, ReplicaKey, VersionRange, Voter, VoterSet
+from quorate.raft.types import ReplicaKey, Voter, VoterSet
 from quorate.records.errors import CorruptBatchError, UnsupportedBatchError
 from quorate.records.primitives import Buffer, Reader, Writer
 
@@ -68,7 +71,7 @@ def encode_control(record: ControlRecord) -> tuple[bytes, bytes]:
         case KRaftVersion():
             kind = KRAFT_VERSION
             writer.int16(record.level)
-        case Voters():
+        case VotersRecord():
             kind = KRAFT_VOTERS
             writer.compact_array(record.voters.voters, _write_voter)
         case SnapshotHeader():
@@ -197,7 +200,7 @@ _KNOWN: dict[int, tuple[Callable[[Reader, int], tuple[Any, ...]], Callable[..., 
     KRAFT_VERSION: (lambda reader, _: (reader.int16(),), KRaftVersion),
     KRAFT_VOTERS: (
         lambda reader, _: (reader.compact_array(_read_voter),),
-        lambda voters: Voters(VoterSet.of(voters)),
+        lambda voters: VotersRecord(VoterSet.of(voters)),
     ),
 }
 """By type: reads the fields before the tagged ones, and makes the record of them."""
@@ -217,7 +220,7 @@ def control_json(record: ControlRecord) -> dict[str, Any]:
             }
         case KRaftVersion():
             return {"version": 0, "kRaftVersion": record.level}
-        case Voters():
+        case VotersRecord():
             return {"version": 0, "voters": [_voter_json(voter) for voter in record.voters]}
         case SnapshotHeader():
             return {"version": 0, "lastContainedLogTimestamp": record.last_contained_log_timestamp}

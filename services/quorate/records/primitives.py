@@ -11,19 +11,16 @@ UUIDs are sixteen bytes on disk, and in text 22 characters of unpadded url-safe 
 
 from __future__ import annotations
 
-import base64
-import binascii
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NoReturn, TypeVar
 
+from quorate.common.identifiers import UUID_BYTES, uuid_from_bytes, uuid_to_bytes
 from quorate.records.errors import CorruptBatchError
 
 Buffer = bytes | bytearray | memoryview
 T = TypeVar("T")
 
-UUID_BYTES = 16
-UUID_CHARACTERS = 22
 COMPACT_LENGTH_MAX = 0x7FFF_FFFE
 """Lengths are stored plus one in 32 bits, and Java's arrays end at 2^31-1."""
 
@@ -35,26 +32,6 @@ _INT32 = struct.Struct(">i")
 _UINT32 = struct.Struct(">I")
 _INT64 = struct.Struct(">q")
 _FLOAT64 = struct.Struct(">d")
-
-
-def uuid_to_bytes(text: str) -> bytes:
-    """The sixteen bytes of a UUID's 22 characters. ValueError when `text` is no such thing."""
-    if len(text) != UUID_CHARACTERS:
-        raise ValueError(f"a UUID has {UUID_CHARACTERS} characters, not {len(text)}: {text!r}")
-    try:
-        raw = base64.b64decode(text + "==", altchars=b"-_", validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise ValueError(f"not a url-safe base64 UUID: {text!r}") from error
-    if uuid_from_bytes(raw) != text:
-        raise ValueError(f"not the canonical form of a UUID: {text!r}")
-    return raw
-
-
-def uuid_from_bytes(raw: Buffer) -> str:
-    """The 22 characters of a UUID's sixteen bytes."""
-    if len(raw) != UUID_BYTES:
-        raise ValueError(f"a UUID has {UUID_BYTES} bytes, not {len(raw)}")
-    return base64.urlsafe_b64encode(raw)[:UUID_CHARACTERS].decode("ascii")
 
 
 def zigzag(value: int) -> int:
@@ -76,15 +53,6 @@ def encode_unsigned_varint(value: int) -> bytes:
         value >>= 7
     out.append(value)
     return bytes(out)
-
-
-def encode_varint(value: int) -> bytes:
-    return encode_unsigned_varint(zigzag(value))
-
-
-def varint_size(value: int) -> int:
-    """How many bytes the zig-zag varint of `value` takes."""
-    return max(1, (zigzag(value).bit_length() + 6) // 7)
 
 
 class Reader:

@@ -8,7 +8,7 @@ Rules:
    of the copying process (see `log.lock`).
 2. `quorum-state` is written before the log. A crash in between leaves a replica with a higher epoch
    and its old log, which is harmless; the operator repeats the remedy.
-3. Forced records are one batch: LeaderChange, then the Voters records. After a crash the log
+3. Forced records are one batch: LeaderChange, then the VotersRecords. After a crash the log
    contains either the whole batch or none of it.
 """
 
@@ -24,13 +24,14 @@ from itertools import chain, count, islice
 from pathlib import Path
 from typing import Any
 
+from quorate.log.config import LogConfig
 from quorate.log.disk import DIRECTORY_MODE, Disk
 from quorate.log.lock import LOCK_FILE
-from quorate.log.metadata_log import LogConfig, MetadataLog, partition_directory
+from quorate.log.metadata_log import MetadataLog, partition_directory
 from quorate.log.quorum_state import REMOVED_MARKER, QuorumStateFile
 from quorate.log.segments import LOG_SUFFIX, files_by_offset
 from quorate.log.snapshots import CHECKPOINT_SUFFIX
-from quorate.raft.batches import ControlRecord, LeaderChange, Voters
+from quorate.raft.batches import ControlRecord, LeaderChange, VotersRecord
 from quorate.raft.types import ElectionState, ReplicaKey, VoterSet
 from quorate.records.batch import build_control_batch, stamp
 from quorate.recovery.errors import RecoveryError
@@ -140,7 +141,7 @@ def force_epoch(
     final = voter_sets[-1]
     records: list[ControlRecord] = [
         LeaderChange(found.key.id, tuple(voter.key for voter in final), tuple(granting)),
-        *map(Voters, voter_sets),
+        *map(VotersRecord, voter_sets),
     ]
     batch = build_control_batch(records, time.time_ns() // 1_000_000)
     failures: list[BaseException] = []

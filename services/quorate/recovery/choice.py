@@ -32,18 +32,18 @@ FORCED_EPOCH_MARGIN = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class RecoveryVerdict:
-    """The conclusions from several examinations.
-
-    best: the log that the others should follow, None if none of the logs is sound. present,
-    missing: the voters in force in the best log with and without an available, sound directory.
-    is_complete: whether `present` is a majority. lines: the conclusions as sentences.
-    """
+    """The conclusions from several examinations."""
 
     best: Examination | None
+    """The log that the others should follow, None if none of the logs is sound."""
     present: tuple[ReplicaKey, ...] = ()
+    """The voters in force in the best log that have an available, sound directory."""
     missing: tuple[ReplicaKey, ...] = ()
+    """The other voters in force in the best log."""
     is_complete: bool = False
+    """Whether `present` is a majority."""
     lines: tuple[str, ...] = ()
+    """The conclusions as sentences."""
 
 
 def best_log(found: Iterable[Examination]) -> Examination | None:

@@ -16,7 +16,7 @@ committed records. The command performs that election on the disks:
    for this replica, as if that voter had answered a vote request. From then on, none of them takes
    part in an earlier epoch.
 4. Write the epoch to this directory, and one batch in that epoch: LeaderChange and the corrected
-   Voters.
+   VotersRecord.
 
 The voters remain the same replicas, so their majorities remain the same and nothing is lost.
 
@@ -45,9 +45,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from quorate.common.endpoints import Endpoint
 from quorate.log.metadata_log import partition_directory
 from quorate.log.quorum_state import QuorumStateFile
-from quorate.raft.types import ElectionState, Endpoint, ReplicaKey, Voter, VoterSet
+from quorate.raft.types import ElectionState, ReplicaKey, Voter, VoterSet
 from quorate.recovery.change import back_up, force_epoch, timestamp, write_report
 from quorate.recovery.choice import RecoveryVerdict, check_one_quorum, forced_epoch, judge
 from quorate.recovery.errors import RecoveryError
@@ -56,17 +57,17 @@ from quorate.recovery.examine import Examination, as_json, examine, voters_json
 
 @dataclass(frozen=True, slots=True)
 class CorrectedEndpoints:
-    """The planned or completed correction.
-
-    voted: the voters whose directories get a vote. promised: the voters whose directories do not,
-    and which must not run before this replica starts.
-    """
+    """The planned or completed correction."""
 
     chosen: Examination
     new_voters: VoterSet
     epoch: int
     voted: tuple[ReplicaKey, ...]
+    """The voters whose directories get a vote."""
     promised: tuple[ReplicaKey, ...]
+    """The voters whose directories get no vote, and which must not run before this replica
+    starts.
+    """
     verdict: RecoveryVerdict
     backups: tuple[Path, ...] = ()
     report: Path | None = None

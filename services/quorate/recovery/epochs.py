@@ -44,12 +44,13 @@ EPOCH_SANE_MAX = 2**30
 
 @dataclass(frozen=True, slots=True)
 class EpochReset:
-    """The planned or completed reset. backups: one per directory, empty if it is only planned."""
+    """The planned or completed reset."""
 
     found: tuple[Examination, ...]
     voters: tuple[ReplicaKey, ...]
     epoch: int
     backups: tuple[Path, ...] = ()
+    """One backup per directory, empty if the reset is only planned."""
     reports: tuple[Path, ...] = ()
 
     @property

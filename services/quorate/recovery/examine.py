@@ -17,6 +17,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from quorate.common.endpoints import Endpoint
+from quorate.common.features import VersionRange
 from quorate.log.disk import Disk
 from quorate.log.errors import LogError, QuorumStateError
 from quorate.log.meta_properties import MetaProperties
@@ -26,16 +28,9 @@ from quorate.log.recovery import RecoveredLog, recover
 from quorate.log.scan import scan
 from quorate.log.segments import LOG_SUFFIX, Segment, SegmentList, files_by_offset
 from quorate.log.snapshots import SnapshotStore
-from quorate.raft.batches import KRaftVersion, Voters
+from quorate.raft.batches import KRaftVersion, VotersRecord
 from quorate.raft.history import MembershipHistory
-from quorate.raft.types import (
-    Endpoint,
-    OffsetAndEpoch,
-    ReplicaKey,
-    VersionRange,
-    Voter,
-    VoterSet,
-)
+from quorate.raft.types import OffsetAndEpoch, ReplicaKey, Voter, VoterSet
 from quorate.records.batch import decode_control_batch
 from quorate.records.errors import RecordsError
 from quorate.records.primitives import Buffer
@@ -47,34 +42,40 @@ IN_USE_TRIES = 5
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """The state of one directory. Epochs and offsets are 0 where nothing was ever written.
-
-    start: the first readable offset. end: the log end offset, and the epoch of the last record.
-    known_committed: everything before this offset is known to be committed, because a checkpoint
-    covers it; more records may be committed. voters, voters_offset: the voter set in force, from
-    the last Voters record, and that record's offset. known_committed_voters: the set in force at
-    known_committed. epoch, leader_id, voted: from quorum-state. torn_bytes: the size of an
-    unfinished write after the end, which was never acknowledged. damage: why a controller refuses
-    to start on this directory, empty if it does not; for a damaged log, `end` is the end of the
-    readable part. is_in_use: a process held the directory, so that its log may have grown since.
-    """
+    """The state of one directory. Epochs and offsets are 0 where nothing was ever written."""
 
     directory: str
     cluster_id: str
     key: ReplicaKey
     start: int = 0
+    """The first readable offset."""
     end: OffsetAndEpoch = OffsetAndEpoch(0, 0)  # noqa: RUF009 - it is frozen
+    """The log end offset, and the epoch of the last record. For a damaged log, it is the end of the
+    readable part.
+    """
     known_committed: int = 0
+    """Everything before this offset is known to be committed, because a checkpoint covers it; more
+    records may be committed.
+    """
     voters: VoterSet = field(default_factory=VoterSet)
+    """The voter set in force, from the last VotersRecord."""
     voters_offset: int = -1
+    """The offset of the VotersRecord with `voters`."""
     known_committed_voters: VoterSet = field(default_factory=VoterSet)
+    """The voter set in force at `known_committed`."""
     kraft_version: int = 0
     epoch: int = 0
+    """The epoch in quorum-state."""
     leader_id: int | None = None
+    """The leader in quorum-state."""
     voted: ReplicaKey | None = None
+    """The vote in quorum-state."""
     torn_bytes: int = 0
+    """The size of an unfinished write after the end, which was never acknowledged."""
     damage: str = ""
+    """Why a controller refuses to start on this directory, empty if it does not."""
     is_in_use: bool = False
+    """Whether a process held the directory, so that its log may have grown since."""
 
     @property
     def is_sound(self) -> bool:
@@ -222,7 +223,7 @@ def _readable_segment(
                 end = OffsetAndEpoch(header.end_offset, header.epoch)
                 if header.is_control:
                     for delta, record in enumerate(decode_control_batch(batch, header)):
-                        if isinstance(record, Voters):
+                        if isinstance(record, VotersRecord):
                             offset = header.base_offset + delta
                             found = replace(found, voters=record.voters, voters_offset=offset)
                         elif isinstance(record, KRaftVersion):

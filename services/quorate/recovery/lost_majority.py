@@ -6,7 +6,7 @@ Steps of `recover_lost_majority`, under the directory's lock:
 2. Refuse if data would be lost needlessly: another directory has a better log, or a majority of
    the voters in force is available, so that the operator only needs to start them.
 3. Choose an epoch that no voter can have reached (`choice.forced_epoch`).
-4. Back up; write quorum-state; append LeaderChange and the Voters records that change the voter
+4. Back up; write quorum-state; append LeaderChange and the VotersRecords that change the voter
    set, one voter at a time, to the survivor alone; write the report.
 
 This replica cannot determine whether the missing voters are lost: the operator confirms it. If
@@ -57,7 +57,7 @@ WARNING = (
 
 @dataclass(frozen=True, slots=True)
 class LostMajority:
-    """The planned or completed recovery. backup, report: None if it is only planned."""
+    """The planned or completed recovery."""
 
     survivor: Examination
     old_voters: VoterSet
@@ -67,7 +67,9 @@ class LostMajority:
     verdict: RecoveryVerdict
     end_offset: int
     backup: Path | None = None
+    """The backup of the directory, None if the recovery is only planned."""
     report: Path | None = None
+    """The file with the report, None if the recovery is only planned."""
 
     def as_json(self) -> dict[str, Any]:
         survivor = self.survivor
@@ -120,7 +122,7 @@ def plan_lost_majority(
     epoch = forced_epoch([each.highest_epoch for each in found] + list(epochs))
     mine = survivor.voters.find(survivor.key) or Voter(survivor.key)
     sets = tuple(single_changes(survivor.voters, mine))
-    # One LeaderChange record precedes the Voters records.
+    # One LeaderChange record precedes the VotersRecords.
     end_offset = survivor.end.offset + 1 + len(sets)
     return LostMajority(survivor, survivor.voters, sets[-1], sets, epoch, verdict, end_offset)
 

@@ -24,11 +24,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from quorate.common.identifiers import DirectoryId
 from quorate.log.disk import Disk
 from quorate.log.meta_properties import META_PROPERTIES_FILE, MetaProperties, random_uuid
 from quorate.log.metadata_log import create_partition_directory, partition_directory
 from quorate.log.offset_files import RECOVERY_POINT_FILE
-from quorate.raft.types import DirectoryId, ReplicaKey
+from quorate.raft.types import ReplicaKey
 from quorate.recovery.change import create_backup_folder, timestamp, write_report
 from quorate.recovery.errors import RecoveryError
 from quorate.recovery.examine import Examination, as_json, examine
@@ -36,10 +37,11 @@ from quorate.recovery.examine import Examination, as_json, examine
 
 @dataclass(frozen=True, slots=True)
 class NewReplica:
-    """The planned or completed replacement. new_directory_id: None if it is only planned."""
+    """The planned or completed replacement."""
 
     old: Examination
     new_directory_id: DirectoryId | None = None
+    """The new directory id, None if the replacement is only planned."""
     backup: Path | None = None
     report: Path | None = None
 

@@ -38,11 +38,12 @@ KIND = "lost-majority"
 
 @dataclass(frozen=True, slots=True)
 class RecoveryPlan:
-    """The recovery to run at the next start. epochs: the highest epochs of other directories."""
+    """The recovery to run at the next start."""
 
     directory_id: str
     end: OffsetAndEpoch
     epochs: tuple[int, ...] = ()
+    """The highest epochs of other directories."""
 
     def as_json(self) -> dict[str, Any]:
         return {

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 
-from quorate.raft.errors import ErrorCode
+from quorate.common.error_codes import ErrorCode
 from quorate.raft.types import OffsetAndEpoch
 
 
@@ -34,18 +34,18 @@ class TransportKind(StrEnum):
     REFUSED = "refused"
     """No process listens there; nothing was sent."""
     UNREACHABLE = "unreachable"
-    """No connection could be made in time, or the name has no address; nothing was sent."""
+    """No connection was established in time, or the name cannot be resolved; nothing was sent."""
     BROKEN = "broken"
     """The connection was closed during the call: the peer's process died or stopped."""
     TIMEOUT = "timeout"
     """The peer did not answer in time."""
     UNAUTHENTICATED = "unauthenticated"
     """The TLS handshake failed, or the peer denies access."""
-    NOT_SERVED = "not served"
+    NOT_SERVED = "not_served"
     """The node does not serve this: unformatted, or another version. Nothing was done."""
-    OTHER_CLUSTER = "other cluster"
+    OTHER_CLUSTER = "other_cluster"
     """The node belongs to another cluster. Nothing was done to the client's."""
-    TOO_LARGE = "too large"
+    TOO_LARGE = "too_large"
     """A message is over the limit."""
     OVERLOADED = "overloaded"
     """The peer rejected the call because of its load. Nothing was done."""
@@ -158,6 +158,15 @@ class OffsetCompactedError(AdminError):
         self.log_start_offset = log_start_offset
 
 
+def compacted(asked: int, start: int) -> OffsetCompactedError:
+    """The error for an offset that a snapshot has replaced. start: where the log begins."""
+    text = (
+        f"offset {asked} was compacted away: the log begins at {start}, and a snapshot replaced "
+        "the records before it"
+    )
+    return OffsetCompactedError(text, None, start)
+
+
 class ConditionFailedError(AdminError):
     """A condition of an append does not hold, so nothing was appended.
 
@@ -213,7 +222,7 @@ class UnreachableError(ClientError):
     """
 
     def __init__(self, attempts: Mapping[str, str]) -> None:
-        super().__init__(f"no node answers ({_listed(attempts)})")
+        super().__init__(f"cannot reach any node ({_listed(attempts)})")
         self.attempts = dict(attempts)
 
 

@@ -21,23 +21,21 @@ from typing import Protocol
 
 from google.protobuf.message import Message
 
-from quorate.raft.errors import ErrorCode, MisuseError, ViolationError
-from quorate.raft.messages import CurrentLeader
-from quorate.raft.types import (
+from quorate.common.endpoints import PORT_MAX, Endpoint
+from quorate.common.error_codes import ErrorCode
+from quorate.common.features import LEVEL_MAX, VersionRange
+from quorate.common.identifiers import (
+    UUID_BYTES,
     ZERO_UUID,
     DirectoryId,
-    Endpoint,
-    OffsetAndEpoch,
-    ReplicaKey,
-    VersionRange,
-    Voter,
-    VoterSet,
+    uuid_from_bytes,
+    uuid_to_bytes,
 )
-from quorate.records.primitives import UUID_BYTES, uuid_from_bytes, uuid_to_bytes
+from quorate.raft.errors import MisuseError, ViolationError
+from quorate.raft.messages import CurrentLeader
+from quorate.raft.types import OffsetAndEpoch, ReplicaKey, Voter, VoterSet
 from quorate.v1 import common_pb2 as pb
 
-PORT_MAX = 65_535
-LEVEL_MAX = 32_767
 ENDPOINTS_MAX = 8
 ENDPOINT_CHARS_MAX = 255
 """For an endpoint's name and for its host: a DNS name has at most 253."""

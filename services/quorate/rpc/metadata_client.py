@@ -17,13 +17,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from quorate.raft.errors import ErrorCode, MisuseError
+from quorate.common.error_codes import ErrorCode
+from quorate.raft.errors import MisuseError
 from quorate.raft.messages import CurrentLeader
 from quorate.rpc.client.leader_client import ANSWER_SLACK_MS, LeaderClient
 from quorate.rpc.client.quorum_client import QuorumClient
 from quorate.rpc.client.routing import Address
 from quorate.rpc.errors import AdminError
-from quorate.rpc.wire.convert_metadata import METHODS, MetadataAnswer
+from quorate.rpc.wire.convert_metadata import METADATA_CODECS, MetadataAnswer
 
 ATTEMPT_MS_MAX = 30_000
 """How long to wait for one node before trying another, if the call's timeout is longer."""
@@ -58,7 +59,7 @@ class MetadataClient(LeaderClient):
         )
 
     async def ask(self, request: Any, *, timeout_ms: int | None = None) -> Any:
-        """The response to one of the requests in `convert_metadata.METHODS`.
+        """The response to one of the requests in `convert_metadata.METADATA_CODECS`.
 
         Raises AdminError if the request is rejected as a whole or times out; NoLeaderError,
         UnreachableError. The response holds the outcome for each topic, resource, ….
@@ -67,25 +68,25 @@ class MetadataClient(LeaderClient):
 
     async def ask_whole(self, request: Any, *, timeout_ms: int | None = None) -> Asked:
         """Like `ask`, but also returns the leader and whether an earlier attempt may have run."""
-        method = METHODS.get(type(request))
-        if method is None:
+        codec = METADATA_CODECS.get(type(request))
+        if codec is None:
             raise MisuseError(
                 f"{type(request).__name__} is not a request to the metadata controller"
             )
 
         async def call(address: Address, left_ms: float) -> MetadataAnswer:
             attempt_ms = max(1, min(int(left_ms), ATTEMPT_MS_MAX))
-            message = method.encode_request(request, attempt_ms)
+            message = codec.encode_request(request, attempt_ms)
             return await self.call_node(
                 address,
-                method.rpc,
+                codec.method,
                 message,
-                method.decode_answer,
+                codec.decode_response,
                 attempt_ms,
                 slack_ms=ANSWER_SLACK_MS,
             )
 
-        answer, repeated = await self.ask_leader(method.rpc, call, timeout_ms)
+        answer, repeated = await self.ask_leader(codec.method, call, timeout_ms)
         if answer.error is not ErrorCode.NONE:
             raise AdminError(answer.error, answer.message)
         return Asked(answer.response, answer.leader, repeated)

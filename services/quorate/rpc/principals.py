@@ -123,19 +123,19 @@ def _rule(found: re.Match[str]) -> _Rule:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The identity of a caller. principal: None for a certificate that no rule maps.
-
-    nodes: those that the certificate names. has_certificate: whether the caller presented one;
-    without it `nodes` has no meaning. used_sasl: whether it authenticated with SASL instead, whose
-    principals name no nodes. used_token: whether it did so with a delegation token.
-    """
+    """The identity of a caller."""
 
     principal: str | None = ANONYMOUS
+    """The caller's principal, None for a certificate that no rule maps."""
     host: str = ""
     nodes: frozenset[int] = frozenset()
+    """The nodes that the certificate names."""
     has_certificate: bool = False
+    """Whether the caller presented a certificate; without one `nodes` has no meaning."""
     used_sasl: bool = False
+    """Whether the caller authenticated with SASL instead, whose principals name no nodes."""
     used_token: bool = False
+    """Whether the caller authenticated with a delegation token."""
 
     @property
     def is_authenticated(self) -> bool:
@@ -145,7 +145,7 @@ class Caller:
 
 
 AuthContext = Mapping[str, Iterable[bytes]]
-"""gRPC's description of a connection's security."""
+"""How gRPC describes a connection's security."""
 
 
 def caller_of(auth: AuthContext, peer: str, mapping: PrincipalMapping) -> Caller:
@@ -165,7 +165,10 @@ def caller_of(auth: AuthContext, peer: str, mapping: PrincipalMapping) -> Caller
 def caller_of_certificate(
     certificate: Mapping[str, Any] | None, host: str, mapping: PrincipalMapping
 ) -> Caller:
-    """certificate: the peer's, as `ssl.SSLSocket.getpeercert` returns it; None without one."""
+    """The caller of a TLS connection.
+
+    certificate: the peer's, as `ssl.SSLSocket.getpeercert` returns it; None without one.
+    """
     if not certificate:
         return Caller(host=host)
     names = [name for kind, name in certificate.get("subjectAltName", ()) if kind == "DNS"]

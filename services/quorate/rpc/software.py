@@ -15,10 +15,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from quorate.metadata.metadata_version import LATEST_LEVEL, METADATA_VERSION, release_of
+from quorate.common.endpoints import Endpoint
+from quorate.common.features import METADATA_VERSION
+from quorate.metadata.metadata_version import LATEST_LEVEL, release_of
 from quorate.metadata.requests import ControllerDescription
 from quorate.raft.messages import DescribeQuorumResponse
-from quorate.raft.types import Endpoint
 from quorate.rpc.wire.values import NodeStatus
 
 Endpoints = tuple[Endpoint, ...]
@@ -26,10 +27,12 @@ Endpoints = tuple[Endpoint, ...]
 
 @dataclass(frozen=True, slots=True)
 class Software:
-    """implementation: "quorate", "kafka", or "" if unknown. version: "" if unknown."""
+    """The software that a node runs."""
 
     implementation: str = ""
+    """One of "quorate" and "kafka", or "" if unknown."""
     version: str = ""
+    """The version of the implementation, "" if unknown."""
 
     def __str__(self) -> str:
         return f"{self.implementation} {self.version}".strip() or "unknown"

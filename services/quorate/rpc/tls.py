@@ -35,9 +35,6 @@ _Stamp = tuple[tuple[int, int], ...]
 class TlsConfig:
     """PEM files. `key` and `certificate` may be one file; a client may omit both.
 
-    ca: the authorities that must have signed the peer's certificate; None for the system's, which a
-    server cannot use.
-
     Example:
         tls = quorate.TlsConfig(Path("client.pem"), Path("client.key"), Path("ca.pem"))
         client = quorate.Client(["controller-1:9093"], tls=tls)
@@ -47,6 +44,9 @@ class TlsConfig:
     certificate: Path | None = None
     key: Path | None = None
     ca: Path | None = None
+    """The authorities that must have signed the peer's certificate; None for the system's, which a
+    server cannot use.
+    """
     require_client_certificate: bool = True
 
     def channel_credentials(self) -> grpc.ChannelCredentials:
@@ -237,7 +237,7 @@ class _ServerFiles(_WatchedFiles):
         )
 
     def _renewed(self) -> grpc.ServerCertificateConfiguration | None:
-        """gRPC calls this before each handshake, on one of its threads."""
+        """Called by gRPC before each handshake, on one of its threads."""
         return self._reread(self._configuration)
 
 

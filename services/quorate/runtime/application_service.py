@@ -29,13 +29,14 @@ from quorate.applications import (
     changes_of,
     digest_of,
 )
+from quorate.common.batch_layout import HEADER_SIZE, NO_PRODUCER_ID
+from quorate.common.error_codes import ErrorCode
 from quorate.metadata.image.delta import MetadataDelta
 from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.metadata.managers.controller_context import RefusedError
 from quorate.raft import outputs as out
-from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import ReadIndexRequest
-from quorate.records.batch import HEADER_SIZE, NO_PRODUCER_ID, read_header
+from quorate.records.batch import read_header
 from quorate.records.metadata import ApplicationTag, OpenedSession, application_record
 from quorate.rpc.wire.values import (
     NO_CONDITIONS,

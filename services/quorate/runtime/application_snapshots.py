@@ -63,19 +63,20 @@ class MachineState:
 
 @dataclass(frozen=True, slots=True)
 class ApplicationPart:
-    """What to write. log: the source of the records before `offset`.
-
-    previous: the previous snapshot. applications: the state of applications at `offset`, None at
-    level 0. machine: replaces the records before its offset. is_compact: the policy.
-    """
+    """What to write."""
 
     log: MetadataLog
+    """The source of the records before `offset`."""
     previous: OffsetAndEpoch | None
+    """The previous snapshot."""
     offset: int
     timestamp_ms: int
     applications: ApplicationState | None
+    """The state of applications at `offset`, None at level 0."""
     machine: MachineState | None
+    """The state that replaces the records before its offset."""
     is_compact: bool
+    """Whether the cleanup policy is compaction."""
 
     def batches(self) -> Iterator[Buffer]:
         """The batches in order, for a checkpoint. Raises LogError, RecordsError."""

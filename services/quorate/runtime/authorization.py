@@ -20,10 +20,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from quorate.common.error_codes import ErrorCode
 from quorate.metadata import requests as r
 from quorate.metadata.authorizer import CLUSTER, Operation, Resource, ResourceType
 from quorate.metadata.image.configs import ConfigResourceType as ConfigType
-from quorate.raft.errors import ErrorCode
 from quorate.rpc.server.authorizer import AuthorizationResult
 from quorate.rpc.wire.methods import RPC_METHODS
 
@@ -69,14 +69,14 @@ def _configured(resource: r.ConfigResource) -> Resource:
 
 @dataclass(frozen=True, slots=True)
 class _RequestParts:
-    """The parts of a request that changes several resources, and the parts of its response.
-
-    field, response_field: the names of the fields with the parts. response: builds a response.
-    """
+    """The parts of a request that changes several resources, and the parts of its response."""
 
     field: str
+    """The name of the request's field with the parts."""
     response: Callable[[tuple[Any, ...]], Any]
+    """Builds a response from its parts."""
     response_field: str
+    """The name of the response's field with the parts."""
     refusal: Callable[[Any, Operation, Allows, TopicNames], Any]
     """Returns the response part of a rejected part; None if the part is allowed."""
 

@@ -32,11 +32,11 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Any
 
+from quorate.common.error_codes import ErrorCode
 from quorate.metadata import requests as r
 from quorate.metadata.authorizer import CLUSTER, AclAuthorizer, Operation, Resource
 from quorate.metadata.image.delta import MetadataDelta
 from quorate.metadata.image.metadata_image import MetadataImage
-from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import (
     BeginQuorumEpochRequest,
     EndQuorumEpochRequest,
@@ -77,6 +77,12 @@ class PeerIdentity(StrEnum):
     AUTO = "auto"
     REQUIRED = "required"
     OFF = "off"
+
+    @classmethod
+    def configured(cls, setting: str, *, has_tls: bool) -> PeerIdentity:
+        """The value of the setting; without TLS, there is nothing to check by default."""
+        identity = cls(setting)
+        return cls.OFF if identity is cls.AUTO and not has_tls else identity
 
 
 def sender_of(request: object) -> int | None:

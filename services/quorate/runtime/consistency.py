@@ -19,10 +19,13 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Protocol
 
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
 from quorate.log.checksums import DamagedBatchError, RangeChecksum, checksum_range
 from quorate.log.errors import LogError, OffsetOutOfRangeError
-from quorate.raft.errors import ErrorCode, ViolationError
-from quorate.raft.types import Endpoint, ReplicaKey, Voter
+from quorate.raft.errors import ViolationError
+from quorate.raft.types import ReplicaKey, Voter
+from quorate.rpc.cancellation import cancel_tasks
 from quorate.rpc.errors import TransportError, TransportKind
 from quorate.rpc.wire.values import ChecksumLogRequest, ChecksumLogResponse
 from quorate.runtime.driver import RaftDriver
@@ -132,9 +135,7 @@ class ConsistencyChecker:
             self._task = supervise(self._run(), "consistency check", self._driver.fail)
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await cancel_tasks(self._task)
 
     async def _run(self) -> None:
         while True:
@@ -189,14 +190,18 @@ class ConsistencyChecker:
         )
         try:
             response = await self._peers.checksum_log(
-                config.dialled(voter.endpoints), request, TIMEOUT_MS
+                config.peer_endpoint(voter.endpoints), request, TIMEOUT_MS
             )
         except TransportError as error:
             if error.kind is TransportKind.NOT_SERVED:
                 self._unsupported.add(voter.key)
                 if voter.key not in self._reported:
                     self._reported.add(voter.key)
-                    LOGGER.info("consistency check: %s does not support it yet", voter.key)
+                    LOGGER.info(
+                        "consistency check: replica %s is left out, because its version does not "
+                        "support the check",
+                        voter.key,
+                    )
             return None
         except ViolationError as error:
             LOGGER.warning("consistency check: %s sent an invalid answer: %s", voter.key, error)

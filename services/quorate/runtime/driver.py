@@ -26,6 +26,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
+from quorate.common.error_codes import ErrorCode
 from quorate.log.errors import SnapshotNotFoundError
 from quorate.log.metadata_log import MetadataLog, partition_directory
 from quorate.log.quorum_state import QuorumStateFile
@@ -33,7 +34,6 @@ from quorate.log.required_end import RequiredEndFile
 from quorate.raft import RaftNode
 from quorate.raft import outputs as out
 from quorate.raft.batches import Batch
-from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import (
     AdminRequest,
     FetchResponse,
@@ -117,7 +117,7 @@ class RaftDriver:
         self.log = log
         self.recorder = Recorder()
         self.contacts = PeerContacts()
-        self.commits = CommitQueue(self.recorder.commit_latency)
+        self.pending_appends = CommitQueue(self.recorder.commit_latency)
         self._quorum_state = quorum_state
         self._required_end = RequiredEndFile(partition_directory(log.directory))
         self._outbound = outbound
@@ -175,21 +175,19 @@ class RaftDriver:
         self._release()
 
     def fail(self, error: BaseException) -> None:
-        """Stop after a fatal error: log it once, accept no further input, fail pending requests."""
+        """Stop after a fatal error: accept no further input, fail pending requests."""
         if self._failed:
             return
         self._failed = True
-        reason = explained(error)
-        LOGGER.critical("the replica is stopping: %s", reason)
         self._receiver.stop()
         self._release()
-        self._on_fatal(reason)
+        self._on_fatal(explained(error))
 
     def _release(self) -> None:
         """Fail all pending requests. Appended records may still be committed."""
         for future in self._waiting.values():
             future.cancel()
-        self.commits.leadership_lost()
+        self.pending_appends.leadership_lost()
         appends, self._appends = self._appends, []
         for pending in appends:
             pending.end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -351,7 +349,7 @@ class RaftDriver:
 
     def _await_commit(self, pending: PendingAppend) -> None:
         """Queue an append whose offset is assigned."""
-        self.commits.add(pending)
+        self.pending_appends.add(pending)
         if self.on_append is not None:
             self.on_append(pending.base_offset, pending.batch)
         if pending.span is not None and self.traces is not None:
@@ -429,7 +427,7 @@ class RaftDriver:
             case out.Send() | out.SendAdmin():
                 self._outbound.send(output)
             case out.HighWatermarkAdvanced():
-                self.commits.committed(output.offset)
+                self.pending_appends.committed(output.offset)
                 if self.traces is not None:
                     self.traces.committed(output.offset)
                 self._on_committed(output.offset)
@@ -446,7 +444,7 @@ class RaftDriver:
                 LOGGER.info("leads epoch %d from offset %d", output.epoch, output.start_offset)
                 self._leadership_changed(output)
             case out.LeadershipLost():
-                self.commits.leadership_lost()
+                self.pending_appends.leadership_lost()
                 if self.traces is not None:
                     self.traces.leadership_lost()
                 self._leadership_changed(output)
@@ -571,7 +569,7 @@ class RaftDriver:
             self._watcher = loop.call_later(WATCH_PERIOD_S, self._watch)
 
     def _look(self, now_ms: int) -> None:
-        self.commits.expire(now_ms)
+        self.pending_appends.expire(now_ms)
         if self._unsynced_ms is None or now_ms - self._unsynced_ms <= self._stall_ms:
             return
         text = (

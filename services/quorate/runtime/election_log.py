@@ -154,7 +154,7 @@ def voter_address(driver: RaftDriver, voter: Voter) -> str:
     """The address at which this replica connects to a voter; "" if it has none."""
     if not voter.endpoints:
         return ""
-    endpoint = driver.node.core.config.dialled(voter.endpoints)
+    endpoint = driver.node.core.config.peer_endpoint(voter.endpoints)
     return format_address(endpoint.host, endpoint.port)
 
 

@@ -34,6 +34,7 @@ from quorate.metadata.image.delta import MetadataDelta
 from quorate.metadata.image.metadata_image import MetadataImage, ReplayError
 from quorate.records.batch import has_keys, iter_batches
 from quorate.records.errors import RecordsError
+from quorate.rpc.cancellation import cancel_tasks
 from quorate.runtime.gc_tuning import collection_paused
 from quorate.runtime.metadata_batches import holds_metadata
 from quorate.runtime.replay import (
@@ -100,12 +101,10 @@ class MetadataLoader:
             listener(self.image, self.image.as_delta())
 
     def start(self) -> None:
-        self._task = supervise(self._run(), "metadata-loader", self._failed, endless=False)
+        self._task = supervise(self._run(), "metadata-loader", self._on_fatal, endless=False)
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await cancel_tasks(self._task)
         for _, future in self._waiting:
             future.cancel()
 
@@ -136,12 +135,7 @@ class MetadataLoader:
                 self._hurry.clear()
                 await self._catch_up()
         except (LogError, RecordsError, ReplayError, AssertionError) as error:
-            self._failed(error)
-
-    def _failed(self, error: BaseException) -> None:
-        """Apply rule 4, or report an unexpected error, such as a listener that raises."""
-        LOGGER.critical("%s", error)
-        self._on_fatal(error)
+            self._on_fatal(error)  # rule 4
 
     async def _linger(self) -> None:
         try:

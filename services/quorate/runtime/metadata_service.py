@@ -34,6 +34,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from quorate.common.error_codes import ErrorCode
 from quorate.metadata import describe
 from quorate.metadata.controller import ControllerResult, CurrentControllers, MetadataController
 from quorate.metadata.image.delta import MetadataDelta
@@ -42,7 +43,6 @@ from quorate.metadata.managers.controller_context import RefusedError
 from quorate.metadata.managers.feature_manager import kraft_versions
 from quorate.metadata.requests import Read, Request, Response, UpdateFeatures
 from quorate.raft import outputs as out
-from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import ReadIndexRequest, ReadIndexResponse
 from quorate.rpc.wire.convert_metadata import MetadataAnswer
 from quorate.runtime.driver import RaftDriver
@@ -393,7 +393,7 @@ class MetadataService:
         refusal = await self._until_active()
         if refusal is not None:
             return refusal
-        pending = self.driver.commits.pending_bytes
+        pending = self.driver.pending_appends.pending_bytes
         if pending > self._pending_bytes_max:
             return self._answer(ErrorCode.THROTTLING_QUOTA_EXCEEDED, TOO_MUCH.format(pending))
         try:
@@ -438,7 +438,7 @@ class MetadataService:
             return self._answer(ErrorCode.NOT_CONTROLLER)
         _, outcome = ended
         if outcome is CommitOutcome.TIMED_OUT:
-            return self._answer(ErrorCode.REQUEST_TIMED_OUT, outcome.value)
+            return self._answer(ErrorCode.REQUEST_TIMED_OUT, outcome.text)
         if outcome is CommitOutcome.LEADERSHIP_LOST:
             return self._answer(ErrorCode.NOT_CONTROLLER, UNKNOWN)
         await self._loader.reached(end_offset)

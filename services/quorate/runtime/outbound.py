@@ -16,11 +16,13 @@ import asyncio
 import logging
 from typing import Protocol
 
-from quorate.raft.errors import ErrorCode, ViolationError
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
+from quorate.raft.errors import ViolationError
 from quorate.raft.messages import FetchRequest, Response
 from quorate.raft.outputs import Send, SendAdmin
-from quorate.raft.types import Endpoint
 from quorate.records.errors import RecordsError
+from quorate.rpc.cancellation import cancel_tasks
 from quorate.rpc.client.transport import Peers, PeerStream, TransportError
 from quorate.runtime.tasks import explained, supervise
 
@@ -73,9 +75,7 @@ class Outbound:
             task.add_done_callback(tasks.discard)
 
     async def close(self) -> None:
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel_tasks(*self._tasks)
         await self._close_stream()
         await self._transport.close()
 

@@ -10,12 +10,12 @@ PEERS_MAX = 64
 
 @dataclass(frozen=True, slots=True)
 class Contact:
-    """at_ms: when the request ended, of the driver's clock. failure: why it has no response, ""
-    if it has one.
-    """
+    """The end of the last request to a peer."""
 
     at_ms: int
+    """When the request ended, by the driver's clock."""
     failure: str = ""
+    """Why the request has no response, "" if it has one."""
 
 
 class PeerContacts:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from quorate.raft.errors import ErrorCode
+from quorate.common.error_codes import ErrorCode
 from quorate.telemetry.histogram import Histogram
 
 if TYPE_CHECKING:
@@ -24,8 +24,20 @@ class CommitOutcome(StrEnum):
     """How the wait for a commit ended."""
 
     COMMITTED = "committed"
-    LEADERSHIP_LOST = "the leader lost leadership before it was committed; the outcome is unknown"
-    TIMED_OUT = "not committed within the request's timeout; the outcome is unknown"
+    LEADERSHIP_LOST = "leadership_lost"
+    TIMED_OUT = "timed_out"
+
+    @property
+    def text(self) -> str:
+        """The error message for the client, "" for COMMITTED."""
+        return _OUTCOME_TEXTS.get(self, "")
+
+
+_OUTCOME_TEXTS = {
+    CommitOutcome.LEADERSHIP_LOST: "the leader lost leadership before it was committed; "
+    "the outcome is unknown",
+    CommitOutcome.TIMED_OUT: "not committed within the request's timeout; the outcome is unknown",
+}
 
 
 Commit = tuple[int, CommitOutcome]
@@ -34,20 +46,20 @@ Commit = tuple[int, CommitOutcome]
 
 @dataclass(slots=True)
 class PendingAppend:
-    """One batch that is being appended and committed.
-
-    count: the number of its records. base_offset: -1 until it is appended. deadline_ms: on the
-    driver's clock. appended_s: when it was appended, by `time.perf_counter`. span: the trace span
-    of the append, if it is traced.
-    """
+    """One batch that is being appended and committed."""
 
     count: int
+    """The number of records in the batch."""
     batch: bytearray
     deadline_ms: int
+    """The deadline, by the driver's clock."""
     future: asyncio.Future[Commit | ErrorCode]
     base_offset: int = -1
+    """The offset of the first record, -1 until the batch is appended."""
     appended_s: float = 0.0
+    """When the batch was appended, by `time.perf_counter`."""
     span: Span | None = None
+    """The trace span of the append, if it is traced."""
 
     def end(self, outcome: CommitOutcome | ErrorCode) -> None:
         """Complete the future, unless it is already done."""

@@ -49,27 +49,31 @@ _END_TRANSACTION = encode(EndTransactionRecord(), 0)[:3]
 
 @dataclass(slots=True)
 class LoadedSnapshot:
-    """What a snapshot contains. records: the number of its metadata records. has_applications:
-    whether it has records of applications. applications: None if application.version is 0.
-    """
+    """What a snapshot contains."""
 
     image: MetadataImage
     records: int
+    """The number of metadata records."""
     has_applications: bool
+    """Whether the snapshot has records of applications."""
     applications: ApplicationState | None
+    """The state of applications, None if application.version is 0."""
 
 
 @dataclass(slots=True)
 class Replayed:
-    """What was replayed. changes: of the image. applications: of the batches that change the state
-    of applications. is_dropped: whether the state ended. finalized_by: the last batch, if the state
-    begins with it, else None; `end_offset` is the end of the last batch then.
-    """
+    """What was replayed."""
 
     changes: MetadataDelta | None = None
+    """The changes of the image."""
     applications: list[BatchChanges] = field(default_factory=list)
+    """The batches that change the state of applications."""
     is_dropped: bool = False
+    """Whether the state of applications ended."""
     finalized_by: BatchHeader | None = None
+    """The last batch, if the state of applications begins with it, else None. The state's
+    `end_offset` is the end of the last batch then.
+    """
 
 
 def may_finalize(image: MetadataImage, batches: Sequence[CommittedBatch]) -> bool:

@@ -22,6 +22,8 @@ from collections.abc import (
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
+from quorate.common.error_codes import ErrorCode
+from quorate.common.features import KRAFT_VERSION
 from quorate.log.errors import (
     LogError,
     LogFailedError,
@@ -31,7 +33,6 @@ from quorate.log.errors import (
 from quorate.metadata.managers.controller_context import RefusedError
 from quorate.metadata.requests import DescribeCluster, FeatureUpdate, UpdateFeatures
 from quorate.raft.batches import Batch
-from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import (
     AddVoterRequest,
     AdminRequest,
@@ -94,7 +95,6 @@ if TYPE_CHECKING:
 
 LOGGER = logging.getLogger(__name__)
 
-KRAFT_VERSION = "kraft.version"
 
 TRACED = (
     AddVoterRequest, RemoveVoterRequest, TransferLeadershipRequest, UpdateKRaftVersionRequest
@@ -269,7 +269,7 @@ class NodeService:
             # Of a batch that was appended before, the epoch may be an earlier one.
             epoch = -1 if producer is None else self._driver.node.epoch_before(base + 1)
             return AppendOutcome(ErrorCode.NONE, leader, base, epoch=epoch)
-        return AppendOutcome(ErrorCode.REQUEST_TIMED_OUT, leader, base, outcome.value)
+        return AppendOutcome(ErrorCode.REQUEST_TIMED_OUT, leader, base, outcome.text)
 
     async def _open_producer(self, request: OpenProducerRequest) -> OpenProducerResponse:
         if self._applications is None:
@@ -322,8 +322,9 @@ class NodeService:
         size = batch_bytes(records)
         if size > self._batch_bytes_max:
             return ErrorCode.MESSAGE_TOO_LARGE, too_large(size, self._batch_bytes_max)
-        if self._driver.commits.pending_bytes + size > self._pending_bytes_max:
-            text = f"{self._driver.commits.pending_bytes} bytes are not committed yet; slow down"
+        pending_bytes = self._driver.pending_appends.pending_bytes
+        if pending_bytes + size > self._pending_bytes_max:
+            text = f"{pending_bytes} bytes are not committed yet; slow down"
             return ErrorCode.THROTTLING_QUOTA_EXCEEDED, text
         keyless = [index for index, (key, _) in enumerate(records) if key is None]
         if keyless and len(keyless) < len(records):

@@ -24,7 +24,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from itertools import chain
 
 from quorate.log.errors import LogError
@@ -34,10 +33,12 @@ from quorate.metadata.image.configs import DEFAULT_BROKER
 from quorate.raft.types import OffsetAndEpoch
 from quorate.records.batch import read_header
 from quorate.records.errors import RecordsError
+from quorate.rpc.cancellation import cancel_tasks
 from quorate.runtime.application_snapshots import ApplicationPart, MachineState
 from quorate.runtime.driver import RaftDriver
 from quorate.runtime.metadata_batches import snapshot_batches
 from quorate.runtime.metadata_loader import MetadataLoader
+from quorate.runtime.snapshot_policy import SnapshotPolicy
 from quorate.runtime.tasks import supervise
 
 LOGGER = logging.getLogger(__name__)
@@ -47,15 +48,6 @@ RETRY_MS_MAX = 60_000
 
 MachineStateSource = Callable[[], Awaitable[MachineState | None]]
 """Takes the state of the state machine, None if it writes no snapshots."""
-
-
-@dataclass(frozen=True, slots=True)
-class SnapshotPolicy:
-    """When to write a snapshot, in bytes and milliseconds; check_period_ms: how often to check."""
-
-    interval_bytes: int = 20 * 1024 * 1024
-    interval_ms: int = 60 * 60 * 1000
-    check_period_ms: int = 1_000
 
 
 class Snapshotter:
@@ -82,9 +74,7 @@ class Snapshotter:
         self._driver.fail(error)
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await cancel_tasks(self._task)
 
     async def _run(self) -> None:
         period_ms = self._policy.check_period_ms
@@ -112,7 +102,8 @@ class Snapshotter:
         since = latest.offset if latest is not None else self._log.start_offset
         if committed <= since:
             return False
-        if self._driver.now_ms() - self._last_ms >= self._policy.interval_ms:
+        interval_ms = self._policy.interval_ms
+        if interval_ms and self._driver.now_ms() - self._last_ms >= interval_ms:
             return True
         new_bytes = self._log.bytes_since(since)
         floor = 0

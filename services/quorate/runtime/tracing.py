@@ -32,17 +32,16 @@ CarriedTrace = tuple[int, str]
 
 @dataclass(slots=True)
 class _TracedAppend:
-    """One traced append on the leader.
-
-    carried: its traceparent. parent: the span of the request, None once the fsync span has started.
-    commit: the span that ends at the commit, None after it.
-    """
+    """One traced append on the leader."""
 
     base_offset: int
     end_offset: int
     carried: str
+    """The traceparent of the append."""
     parent: Span | None = None
+    """The span of the request, None once the fsync span has started."""
     commit: Span | None = None
+    """The span that ends at the commit, None after it."""
 
 
 class WriteTraces:

@@ -12,6 +12,7 @@ import logging
 from quorate.raft.replication import progress_of
 from quorate.raft.roles import Leader
 from quorate.raft.types import ReplicaKey, Voter
+from quorate.rpc.cancellation import cancel_tasks
 from quorate.runtime.driver import RaftDriver
 from quorate.runtime.election_log import ElectionLog, voter_address
 from quorate.runtime.peer_contacts import plain_reason
@@ -23,7 +24,7 @@ PERIOD_S = 0.25
 
 
 class VoterWatch:
-    """Start it after the driver. elections: is told to look, too."""
+    """Start it after the driver. elections: checked at the same times."""
 
     def __init__(self, driver: RaftDriver, elections: ElectionLog) -> None:
         self._driver = driver
@@ -38,9 +39,7 @@ class VoterWatch:
         self._task = supervise(self._run(), "voter-watch", _failed)
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await cancel_tasks(self._task)
 
     async def _run(self) -> None:
         while True:

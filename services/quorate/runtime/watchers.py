@@ -5,7 +5,8 @@ Rules:
    was sent to it. A follower knows a high watermark too, so any node serves watchers. A position
    that the node does not know yet is waited for.
 2. A watcher gets its next chunk once gRPC has taken the previous one. A slow one thus holds one
-   chunk, and a stalled one loses its connection after `STALLED_S`.
+   chunk, and a stalled one loses its connection after `STALLED_S`. One that waits for records, or
+   for the room of a large chunk, holds none.
 3. An advance of the high watermark sets an event, and one task then serves the watchers that wait,
    `SLICE` in an iteration of the event loop: whatever else happens on the loop, such as a commit,
    waits for one slice at most. Watchers at the same position share a chunk, which is built and
@@ -31,12 +32,13 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from quorate.common.error_codes import ErrorCode
 from quorate.log.errors import LogError, LogFailedError
 from quorate.raft import outputs as out
-from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import CurrentLeader
 from quorate.records.batch import iter_batches
 from quorate.records.errors import RecordsError
+from quorate.rpc.cancellation import cancel_tasks
 from quorate.rpc.server.handler import SharedChunk, WatchStream
 from quorate.rpc.server.response_memory import SMALL_BYTES
 from quorate.rpc.wire.limits import FOLLOW_KEEPALIVE_MS, ServerLimits
@@ -178,15 +180,13 @@ class WatchHub:
         ]
 
     async def stop(self) -> None:
-        """End all streams (rule 6), and wait a short while until clients have been told."""
+        """End all streams (rule 6), and wait a short while until clients have been notified."""
         self._is_closed = True
         self._serve_all()
         deadline_s = _now_s() + STOP_TIMEOUT_S
         while self._watchers and self._tasks and _now_s() < deadline_s:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel_tasks(*self._tasks)
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
@@ -249,8 +249,8 @@ class WatchHub:
     async def _follow(self, watcher: _Watcher, left: int | None) -> None:
         # The first chunk has no records: it tells the client at once whether the node serves it.
         is_gone = watcher.position < self._driver.log.start_offset
-        chunk = (self._gone if is_gone else self._empty)(watcher.position)
-        while True:
+        chunk: SharedChunk | None = (self._gone if is_gone else self._empty)(watcher.position)
+        while chunk is not None:
             self.sent_bytes += await watcher.stream.send(chunk)
             watcher.sent_at_s = _now_s()
             if chunk.chunk.last:
@@ -258,10 +258,24 @@ class WatchHub:
             watcher.position = max(watcher.position, chunk.chunk.next_offset)
             if left is not None:
                 left -= chunk.count
-                if left <= 0:
-                    chunk = self._last(ErrorCode.NONE)
-                    continue
+            chunk = None  # not kept while the watcher waits (rule 2)
+            if left is not None and left <= 0:
+                chunk = self._last(ErrorCode.NONE)
+            else:
+                chunk = await self._next_in_room(watcher)
+
+    async def _next_in_room(self, watcher: _Watcher) -> SharedChunk:
+        """The next chunk of a watcher, which holds the room for it.
+
+        A watcher that waits for room keeps no chunk meanwhile: it may be the only one to hold it.
+        """
+        while True:
             chunk = await self._next(watcher)
+            size = len(chunk.chunk.records)
+            if size <= SMALL_BYTES or watcher.stream.try_reserve(size):
+                return chunk
+            del chunk
+            await watcher.stream.reserve(size)
 
     async def _next(self, watcher: _Watcher) -> SharedChunk:
         """The next chunk of a watcher, once there is one and it is the watcher's turn."""

@@ -29,20 +29,19 @@ _UNITS = {"s": "seconds", "By": "bytes", "1": "ratio"}
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One instrument.
-
-    unit: in OpenTelemetry's notation, "" for plain counts. leader_only: whether only the leader
-    exports it, because other replicas do not know the value. roles: the processes that export it.
-    """
+    """One instrument."""
 
     name: str
     kind: MetricKind
     unit: str
+    """The unit in OpenTelemetry's notation, "" for plain counts."""
     source: str
     description: str
     attributes: tuple[str, ...] = ()
     leader_only: bool = False
+    """Whether only the leader exports the metric, because other replicas do not know the value."""
     roles: tuple[str, ...] = ("controller", "broker")
+    """The processes that export the metric."""
 
     @property
     def prometheus_name(self) -> str:

@@ -22,15 +22,15 @@ SECONDS: tuple[float, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """A copy of a histogram's state.
-
-    counts[i]: the number of values above bounds[i - 1] and up to bounds[i], inclusive; the last
-    one: of values above all bounds. total: the sum of all values.
-    """
+    """A copy of a histogram's state."""
 
     bounds: tuple[float, ...]
     counts: tuple[int, ...]
+    """The count at index i is of the values above bounds[i - 1] and up to bounds[i], inclusive; the
+    last one is of the values above all bounds.
+    """
     total: float
+    """The sum of all values."""
 
     @property
     def count(self) -> int:

@@ -21,11 +21,12 @@ KEYS_MAX = 1_024
 
 @dataclass(slots=True)
 class _Bucket:
-    """The lines that one key may still log, as of `at_s`. untold: the suppressed lines."""
+    """The lines that one key may still log, as of `at_s`."""
 
     lines: float
     at_s: float
     untold: int = 0
+    """The number of suppressed lines."""
 
 
 class LimitedLog:

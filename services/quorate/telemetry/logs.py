@@ -56,7 +56,7 @@ class NodeContext(logging.Filter):
 
 _CONTROLS = [*range(0x20), *range(0x7F, 0xA0), 0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F)]
 _CONTROLS += range(0x2066, 0x206A)
-_ESCAPES = {code: f"\\u{code:04x}" for code in _CONTROLS}
+ESCAPES = {code: f"\\u{code:04x}" for code in _CONTROLS}
 """Characters that break a line, control a terminal or change the text direction.
 
 Names and reasons come from callers. The escapes are those of JSON.
@@ -71,7 +71,7 @@ class TextFormatter(logging.Formatter):
         epoch = record.__dict__["epoch"]
         if epoch is not None:
             where += f" epoch {epoch} offset {record.__dict__['offset']}"
-        message = record.message.translate(_ESCAPES)
+        message = record.message.translate(ESCAPES)
         return f"{record.asctime} {record.levelname} [{where}] {message}"
 
     def usesTime(self) -> bool:  # noqa: N802 - logging's name
@@ -81,7 +81,8 @@ class TextFormatter(logging.Formatter):
 class JsonFormatter(logging.Formatter):
     """One object per line: time, level, logger, node_id, epoch, offset, message, error.
 
-    error is present only for an exception, epoch and offset only while there is a replica.
+    error is present only for an exception, node_id only in a node's process, epoch and offset only
+    while there is a replica.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -89,8 +90,9 @@ class JsonFormatter(logging.Formatter):
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,
             "logger": record.name,
-            "node_id": record.__dict__.get("node_id"),
         }
+        if "node_id" in record.__dict__:
+            said["node_id"] = record.__dict__["node_id"]
         if record.__dict__.get("epoch") is not None:
             said["epoch"] = record.__dict__["epoch"]
             said["offset"] = record.__dict__["offset"]
@@ -98,7 +100,7 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info:
             said["error"] = self.formatException(record.exc_info)
         # JSON requires escapes for the characters below U+0020 only.
-        return json.dumps(said, ensure_ascii=False).translate(_ESCAPES)
+        return json.dumps(said, ensure_ascii=False).translate(ESCAPES)
 
 
 def set_level(level: LogLevel) -> None:

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One value. name: that of a metric in `catalogue.METRICS`. attributes: by name."""
+    """One value of a metric."""
 
     name: str
+    """The name of a metric in `catalogue.METRICS`."""
     value: float
     attributes: Mapping[str, str] = field(default_factory=dict)
+    """The attributes by name."""

@@ -23,8 +23,9 @@ from quorate.applications.sessions import (
     Duplicate,
     ProducerSessions,
 )
-from quorate.raft.errors import ErrorCode
-from quorate.records.batch import SEQUENCE_MODULUS, BatchProducer
+from quorate.common.batch_layout import SEQUENCE_MODULUS
+from quorate.common.error_codes import ErrorCode
+from quorate.records.batch import BatchProducer
 from quorate.records.errors import CorruptBatchError
 
 ID = 7

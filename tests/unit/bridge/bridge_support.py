@@ -6,9 +6,9 @@ from typing import Any
 
 from quorate.bridge import schemas as s
 from quorate.bridge.quotas import MutationQuotas
+from quorate.common.error_codes import ErrorCode
 from quorate.metadata import requests as r
 from quorate.metadata.image.quotas import QuotasImage
-from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import CurrentLeader
 from quorate.records.metadata import ZkMigrationState, ZkMigrationStateRecord
 from quorate.rpc.principals import Caller

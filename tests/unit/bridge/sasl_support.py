@@ -12,20 +12,21 @@ from quorate.bridge.connections import Connections
 from quorate.bridge.frames import Decoder, read_frame, write_frame
 from quorate.bridge.mechanisms import ScramCredential, Validate
 from quorate.bridge.sasl import SaslAuthenticator
-from quorate.bridge.sasl_config import SCRAM, SaslConfig
+from quorate.bridge.sasl_config import SaslConfig
 from quorate.bridge.server import BridgeServer
+from quorate.common.scram import MECHANISM_NUMBERS
 from scramp import ScramClient, ScramMechanism
 
 from tests.unit.bridge.test_server import HOST, Busy, heartbeat
 
 PASSWORD = "alice's password"
 USERS = {"alice": PASSWORD, "bob": "bob's password"}
-CONFIG = SaslConfig(("PLAIN", *SCRAM), USERS, failure_delay_ms=1)
+CONFIG = SaslConfig(("PLAIN", *MECHANISM_NUMBERS), USERS, failure_delay_ms=1)
 
 
 def credential(mechanism: int, user: str, password: str = PASSWORD, **fields: Any) -> Any:
     """By another implementation of RFC 5802."""
-    name = next(name for name, number in SCRAM.items() if number == mechanism)
+    name = next(name for name, number in MECHANISM_NUMBERS.items() if number == mechanism)
     salt, stored, server, iterations = ScramMechanism(name).make_auth_info(password)
     return ScramCredential(user, salt, stored, server, iterations, **fields)
 

@@ -15,12 +15,12 @@ from quorate.bridge import schemas as s
 from quorate.bridge.bridge import Bridge, BridgeSettings
 from quorate.bridge.frames import FRAME_BYTES_MAX, read_frame
 from quorate.bridge.sasl_config import SaslConfig
+from quorate.common.error_codes import ErrorCode
 from quorate.metadata import describe
 from quorate.metadata import requests as r
 from quorate.metadata.acls import CLUSTER_NAME, LITERAL
 from quorate.metadata.authorizer import AclAuthorizer, Operation, ResourceType
 from quorate.metadata.image.metadata_image import MetadataImage
-from quorate.raft.errors import ErrorCode
 from quorate.records import metadata as rec
 from quorate.rpc.principals import PrincipalMapping
 from quorate.rpc.tls import TlsConfig

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from quorate.bridge.admission import ADMISSION_MS, Admission
 from quorate.bridge.connections import KafkaConnection
-from quorate.raft.errors import ErrorCode
+from quorate.common.error_codes import ErrorCode
 from quorate.raft.messages import FetchRequest
 from quorate.raft.types import ReplicaKey
 
@@ -60,5 +60,5 @@ def test_the_next_fetch_of_a_replica_has_seen_the_round(
     connection = KafkaConnection("host")
     request = FetchRequest("c", replica, epoch, 0, 0)
     assert connection.seen_round(request) == 0
-    connection.told = ONE, 7, 5
+    connection.last_round = ONE, 7, 5
     assert connection.seen_round(request) == seen

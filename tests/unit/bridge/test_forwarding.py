@@ -10,9 +10,9 @@ from quorate.bridge.exchange import Ask, answer_bare
 from quorate.bridge.forwarding import FORWARDED, answer_envelope
 from quorate.bridge.frames import Decoder
 from quorate.bridge.lifecycle import LIFECYCLE
-from quorate.bridge.topics import describe_creation, topics_created
+from quorate.bridge.topics import describe_creation, encode_create_topics_response
+from quorate.common.error_codes import ErrorCode
 from quorate.metadata import requests as r
-from quorate.raft.errors import ErrorCode
 from quorate.records.metadata import ZkMigrationState
 from quorate.rpc.principals import Caller
 from quorate.rpc.wire.convert_metadata import MetadataAnswer
@@ -95,7 +95,7 @@ def test_a_new_topics_effective_configs_are_in_the_response(version: int) -> Non
         )
     )
     response = describe_creation(created, {"log.segment.bytes": "2097152"}, lambda n: n == "made")
-    body = topics_created(s.response_module(s.CREATE_TOPICS, version), response)
+    body = encode_create_topics_response(s.response_module(s.CREATE_TOPICS, version), response)
     written = s.read_response(s.CREATE_TOPICS, version, s.write_response(7, body))[1]
     made, hidden, wrong = written.topics
     configs = {each.name: (each.value, each.config_source) for each in made.configs}
@@ -116,7 +116,7 @@ def test_the_configs_of_many_new_topics_are_described_once() -> None:
     topics = [r.CreatedTopic(f"t{i}", configs=own if i % 2 else ()) for i in range(1_000)]
     described = describe_creation(r.CreateTopicsResponse(tuple(topics)), {}, lambda _name: True)
     assert described.by_own.keys() == {own, ()}
-    body = topics_created(s.response_module(s.CREATE_TOPICS, 7), described)
+    body = encode_create_topics_response(s.response_module(s.CREATE_TOPICS, 7), described)
     assert len({id(each.configs) for each in body.topics}) == 2
     values = [{c.name: c.value for c in each.configs}["retention.ms"] for each in body.topics]
     assert values == ["604800000", "5"] * 500

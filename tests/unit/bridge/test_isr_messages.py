@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from quorate.bridge import schemas as s
 from quorate.bridge.isr_messages import write_isr_changed
+from quorate.common.error_codes import ErrorCode
+from quorate.common.identifiers import ZERO_UUID, uuid_from_bytes
 from quorate.metadata import requests as r
-from quorate.raft.errors import ErrorCode
-from quorate.raft.types import ZERO_UUID
-from quorate.records.primitives import uuid_from_bytes
 
 VERSIONS = pytest.mark.parametrize("version", [2, 3])
 HEADER = s.write_header(s.ALTER_PARTITION, 3, 11, "broker-1")

@@ -9,10 +9,12 @@ import pytest
 from quorate.bridge import schemas as s
 from quorate.bridge.forwarding import FORWARDED
 from quorate.bridge.leader_messages import CONVERSIONS, UNANSWERED, completed, since
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
+from quorate.common.features import VersionRange
 from quorate.metadata import requests as r
 from quorate.raft import messages as m
-from quorate.raft.errors import ErrorCode
-from quorate.raft.types import Endpoint, ReplicaKey, VersionRange, Voter, VoterSet
+from quorate.raft.types import ReplicaKey, Voter, VoterSet
 
 from tests.unit.bridge.bridge_support import LEADER, uuid_of
 

@@ -15,17 +15,20 @@ from typing import Any, cast
 
 import pytest
 from quorate.bridge import schemas as s
-from quorate.bridge.cluster import quorum_described
+from quorate.bridge.cluster import encode_describe_quorum_response
 from quorate.bridge.forwarding import answer_envelope, envelope_response
 from quorate.bridge.frames import Decoder, read_frame, write_frame
-from quorate.bridge.leader_requests import ForwardingError, KafkaLeader, LeaderRequests
+from quorate.bridge.leader_requests import KafkaLeader, LeaderRequests
 from quorate.bridge.leader_service import KafkaLedService
 from quorate.bridge.server import api_versions
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
 from quorate.metadata import requests as r
-from quorate.metadata.controller import ControllerSettings, MetadataController
+from quorate.metadata.controller import MetadataController
+from quorate.metadata.managers.controller_context import RefusedError
+from quorate.metadata.settings import ControllerSettings
 from quorate.raft import messages as m
-from quorate.raft.errors import ErrorCode
-from quorate.raft.types import Endpoint, ReplicaKey, VoterSet
+from quorate.raft.types import ReplicaKey, VoterSet
 from quorate.rpc.principals import Caller, PrincipalMapping
 from quorate.rpc.server.authorizer import Context
 from quorate.rpc.wire.values import DescribeFeaturesRequest, ReadRequest, UpdateFeaturesRequest
@@ -75,7 +78,7 @@ class Leader:
         assert self.replica is not None
         view, _ = await self.replica.driver.ask(m.DescribeQuorumRequest(""))
         module = s.response_module(call.api_key, call.version)
-        return quorum_described(module, cast(m.DescribeQuorumResponse, view))
+        return encode_describe_quorum_response(module, cast(m.DescribeQuorumResponse, view))
 
     async def _ask(self, request: Any, timeout_ms: int, caller: Caller) -> Any:
         self.callers.append(caller)
@@ -196,7 +199,7 @@ async def test_a_leader_that_speaks_grpc_is_not_asked(follower: Following) -> No
 
 
 async def failure(follower: Following, request: Any = TOPIC, timeout_ms: int = SOON_MS) -> Any:
-    with pytest.raises(ForwardingError) as caught:
+    with pytest.raises(RefusedError) as caught:
         await follower.forward(request, timeout_ms)
     return caught.value.error, caught.value.message
 
@@ -289,7 +292,7 @@ async def test_a_deposed_leader_confirms_no_read(follower: Following) -> None:
     network.cut.add(stale.id)
     view = s.response_module(s.DESCRIBE_QUORUM, 2)
     described, _ = await stale.driver.ask(m.DescribeQuorumRequest(""))
-    answers = [quorum_described(view, cast(m.DescribeQuorumResponse, described))]
+    answers = [encode_describe_quorum_response(view, cast(m.DescribeQuorumResponse, described))]
 
     async def answer(call: s.Call) -> Any:
         return answers.pop() if answers else await follower.leader.answer_truly(call)

@@ -9,8 +9,8 @@ from quorate.bridge import schemas as s
 from quorate.bridge.exchange import answer_bare
 from quorate.bridge.forwarding import FORWARDED
 from quorate.bridge.lifecycle import LIFECYCLE
+from quorate.common.error_codes import ErrorCode
 from quorate.metadata.metadata_version import SUPPORTED
-from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import CurrentLeader
 from quorate.rpc.principals import Caller
 from quorate.rpc.wire.convert_metadata import MetadataAnswer

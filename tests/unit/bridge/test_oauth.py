@@ -22,7 +22,7 @@ from quorate.bridge import oauth
 from quorate.bridge.mechanisms import SaslError
 from quorate.bridge.oauth import TokenValidator, parse_keys
 from quorate.bridge.sasl_config import OAuthConfig, SaslConfig
-from quorate.raft.errors import ErrorCode
+from quorate.common.error_codes import ErrorCode
 
 from tests.unit.bridge.sasl_support import FailureError, SaslLab
 

@@ -14,11 +14,13 @@ from quorate.bridge.peer import KafkaFetchStream, KafkaPeers
 from quorate.bridge.raft_requests import write_response
 from quorate.bridge.replication import PEER_CLIENT_ID, respond
 from quorate.bridge.server import api_versions
-from quorate.metadata.metadata_version import KRAFT_VERSION
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
+from quorate.common.features import KRAFT_VERSION, VersionRange
 from quorate.metadata.requests import FeatureDescription
 from quorate.raft import messages as m
-from quorate.raft.errors import ErrorCode, MisuseError, ViolationError
-from quorate.raft.types import Endpoint, ReplicaKey, VersionRange, Voter, VoterSet
+from quorate.raft.errors import MisuseError, ViolationError
+from quorate.raft.types import ReplicaKey, Voter, VoterSet
 from quorate.rpc.client.transport import FetchStream, PeerTransport
 from quorate.rpc.errors import TransportError, TransportKind
 from quorate.rpc.wire.values import ChecksumLogRequest

@@ -13,12 +13,14 @@ from quorate.bridge.exchange import answer_bare
 from quorate.bridge.forwarding import FORWARDED, answer_envelope
 from quorate.bridge.frames import Decoder
 from quorate.bridge.quorum_requests import QuorumRequests
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
+from quorate.common.features import VersionRange
 from quorate.metadata import describe
 from quorate.metadata import requests as r
 from quorate.metadata.acls import CLUSTER_NAME, LITERAL
 from quorate.metadata.authorizer import AclAuthorizer, Operation, ResourceType
-from quorate.raft.errors import ErrorCode
-from quorate.raft.types import Endpoint, ReplicaKey, VersionRange
+from quorate.raft.types import ReplicaKey
 from quorate.rpc.principals import Caller
 from quorate.rpc.wire.convert_metadata import MetadataAnswer
 from quorate.runtime.authorizer import NodeAuthorizer

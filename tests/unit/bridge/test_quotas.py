@@ -10,9 +10,9 @@ from quorate.bridge import schemas as s
 from quorate.bridge.exchange import answer_bare
 from quorate.bridge.forwarding import FORWARDED, answer_envelope
 from quorate.bridge.quotas import KEY, MutationQuotas, RequestQuota
+from quorate.common.error_codes import ErrorCode
 from quorate.metadata.image.quotas import QuotasImage, entity_key
 from quorate.metadata.requests import CreateTopics, DeleteTopics, NewTopic, TopicRef
-from quorate.raft.errors import ErrorCode
 from quorate.rpc.principals import Caller
 
 from tests.unit.bridge.bridge_support import Migrating, call, envelope
@@ -169,4 +169,4 @@ async def test_responses_say_how_long_to_wait(clock: Clock) -> None:
     _, inner = s.read_response(s.CREATE_TOPICS, 5, wrapped.response_data)
     assert int(inner.topics[0].error_code) == 0
     assert inner.throttle_time == s.milliseconds(4_000)
-    assert topics.create_topics(call(s.CREATE_TOPICS, 7, create(7, 1).body).body).topics
+    assert topics.decode_create_topics(call(s.CREATE_TOPICS, 7, create(7, 1).body).body).topics

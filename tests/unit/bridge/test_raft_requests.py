@@ -16,9 +16,12 @@ from quorate.bridge.peer_messages import (
 )
 from quorate.bridge.raft_requests import read_request, refused, write_response
 from quorate.bridge.replication import NO_HIGH_WATERMARK
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
+from quorate.common.features import VersionRange
 from quorate.raft import messages as m
-from quorate.raft.errors import ErrorCode, ViolationError
-from quorate.raft.types import Endpoint, OffsetAndEpoch, ReplicaKey, VersionRange, Voter
+from quorate.raft.errors import ViolationError
+from quorate.raft.types import OffsetAndEpoch, ReplicaKey, Voter
 from quorate.records.batch import build_data_batch
 
 from tests.unit.bridge.bridge_support import call

@@ -11,8 +11,8 @@ from quorate.bridge.admission import Admission
 from quorate.bridge.connections import KafkaConnection
 from quorate.bridge.peer_messages import write_request
 from quorate.bridge.replication import UNKNOWN_HIGH_WATERMARK, Replication
+from quorate.common.error_codes import ErrorCode
 from quorate.raft import messages as m
-from quorate.raft.errors import ErrorCode
 from quorate.raft.types import ReplicaKey
 
 from tests.unit.bridge.bridge_support import call

@@ -14,8 +14,8 @@ from quorate.bridge import schemas as s
 from quorate.bridge import server as module
 from quorate.bridge.connections import Connections
 from quorate.bridge.frames import INLINE_BYTES
-from quorate.bridge.sasl_config import SCRAM
-from quorate.raft.errors import ErrorCode
+from quorate.common.error_codes import ErrorCode
+from quorate.common.scram import MECHANISM_NUMBERS
 from scramp import ScramClient, ScramException
 
 from tests.unit.bridge.sasl_support import (
@@ -53,7 +53,7 @@ async def test_a_client_authenticates_as_kafkas_do() -> None:
         assert not caller.has_certificate
 
 
-@pytest.mark.parametrize("mechanism", SCRAM)
+@pytest.mark.parametrize("mechanism", MECHANISM_NUMBERS)
 async def test_scram_with_another_implementation(mechanism: str) -> None:
     async with SaslLab() as lab:
         client = await lab.dial()

@@ -7,6 +7,7 @@ import errno
 import logging
 import socket
 import struct
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -34,11 +35,12 @@ from quorate.bridge.frames import (
 )
 from quorate.bridge.replication import PEER_CLIENT_ID, PEER_IDLE_S
 from quorate.bridge.server import ACCEPTS_MAX, BridgeServer, api_versions
+from quorate.common.error_codes import ErrorCode
+from quorate.common.features import VersionRange
 from quorate.metadata import describe
 from quorate.metadata import requests as r
 from quorate.metadata.image.metadata_image import MetadataImage
-from quorate.raft.errors import ErrorCode
-from quorate.raft.types import VersionRange
+from quorate.rpc.server.response_memory import ROOM_BYTES
 from quorate.rpc.wire.convert_metadata import MetadataAnswer
 
 from tests.unit.bridge.bridge_support import Migrating, call
@@ -144,6 +146,39 @@ async def test_requests_of_a_connection_are_answered_in_order(server: BridgeServ
         correlation_id, body = s.read_response(s.BROKER_HEARTBEAT, 1, frame)
         assert (correlation_id, int(body.error_code)) == (5, ErrorCode.NOT_CONTROLLER)
     writer.close()
+
+
+async def test_requests_are_not_kept_and_answers_that_nobody_reads_are_bounded() -> None:
+    frames: list[bytes] = []
+
+    class Keeping(Decoder):
+        async def call(self, frame: bytes) -> s.Call:
+            frames.append(frame)
+            return await super().call(frame)
+
+    class Large(Busy):
+        async def answer(self, call: s.Call, _connection: KafkaConnection) -> Any:
+            return s.Encoded(s.response_type(call.api_key, call.version), bytes(ROOM_BYTES // 4))
+
+    connections = Connections()
+    server = BridgeServer(Large(), Keeping(), connections=connections)
+    await server.start(HOST, 0)
+    read, *unread = [await dial(server) for _ in range(10)]
+    write_frame(read[1], heartbeat())
+    assert len(await read_frame(read[0]) or b"") > ROOM_BYTES // 4
+    lone = [bytes(len(frames[0]))]
+    assert sys.getrefcount(frames.pop()) == sys.getrefcount(lone.pop()), "the listener keeps it"
+    for _, writer in unread:
+        writer.transport.pause_reading()
+        write_frame(writer, heartbeat())
+    # Of nine answers three are sent and three wait.
+    await until(lambda: len(connections) == 1 + 3 + 3)
+    async with asyncio.timeout(10):
+        write_frame(read[1], heartbeat())
+        assert await read_frame(read[0]), "a stalled connection gives way"
+    for _, writer in (read, *unread):
+        writer.transport.abort()
+    await server.stop()
 
 
 async def test_a_throttled_connection_is_read_again_after_its_time() -> None:

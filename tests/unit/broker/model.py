@@ -29,10 +29,13 @@ from quorate.broker.values import (
     ProposeIsr,
     ReplicaPosition,
 )
-from quorate.metadata.controller import ControllerSettings, MetadataController
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
+from quorate.common.features import METADATA_VERSION
+from quorate.common.identifiers import uuid_from_bytes
+from quorate.metadata.controller import MetadataController
 from quorate.metadata.image.metadata_image import MetadataImage
-from quorate.metadata.managers.feature_manager import BOOTSTRAP_LEVELS
-from quorate.metadata.metadata_version import ELR_VERSION, SUPPORTED
+from quorate.metadata.metadata_version import ELR_VERSION, LATEST_LEVEL, SUPPORTED
 from quorate.metadata.requests import (
     AlterPartition,
     BrokerFeature,
@@ -43,10 +46,8 @@ from quorate.metadata.requests import (
     RegisterBroker,
     TopicProposals,
 )
+from quorate.metadata.settings import ControllerSettings
 from quorate.raft.batches import Batch
-from quorate.raft.errors import ErrorCode
-from quorate.raft.types import Endpoint
-from quorate.records.primitives import uuid_from_bytes
 from quorate.rpc.wire.partition_values import PartitionKey
 
 from tests.unit.broker.model_values import Disk, LossError, Process, Promise
@@ -77,7 +78,7 @@ class World:
         self.controller = MetadataController(
             lambda: self.random.randbytes(16),
             ControllerSettings(session_timeout_ms=SESSION_MS),
-            bootstrap_levels=dict(BOOTSTRAP_LEVELS)
+            bootstrap_levels={METADATA_VERSION: LATEST_LEVEL}
             | ({ELR_VERSION: 1} if promise is Promise.ELIGIBLE else {}),
             enforce_eligibility=safe,
         )

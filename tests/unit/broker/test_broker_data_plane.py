@@ -27,12 +27,13 @@ from quorate.broker.replica_log import ReplicaLog
 from quorate.broker.replica_manager import ReplicaManager
 from quorate.broker.service import PartitionService
 from quorate.broker.values import PartitionState
+from quorate.common.config_types import Address
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
+from quorate.common.identifiers import NO_NODE
 from quorate.log.disk import Disk
 from quorate.log.meta_properties import random_uuid
 from quorate.metadata.image.metadata_image import MetadataImage
-from quorate.process.config_types import Address
-from quorate.raft.errors import ErrorCode
-from quorate.raft.types import NO_NODE, Endpoint
 from quorate.records.batch import build_data_batch, read_header
 from quorate.records.metadata import (
     MetadataRecord,
@@ -47,7 +48,10 @@ from quorate.rpc.client.partition_client import BrokerConnections
 from quorate.rpc.errors import AdminError, OutcomeUnknownError
 from quorate.rpc.metadata_client import MetadataClient
 from quorate.rpc.server.partition_servicer import PartitionServicer
+from quorate.rpc.server.response_memory import SMALL_BYTES, ResponseMemory
 from quorate.rpc.wire.limits import ServerLimits
+from quorate.rpc.wire.methods import PARTITION_METHODS
+from quorate.rpc.wire.partition_convert import encode_fetch
 from quorate.rpc.wire.partition_values import (
     FetchPosition,
     PartitionFetch,
@@ -56,6 +60,9 @@ from quorate.rpc.wire.partition_values import (
     ProducerIdentity,
 )
 from quorate.runtime.clock import Clock
+
+from tests.pressure import http2
+from tests.pressure.target import Aim
 
 HOST = "127.0.0.1"
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAABAA"
@@ -108,7 +115,8 @@ class DataPlane:
             fail=self.failures.append,
         )
         service = PartitionService(self.manager, self.view, self.client)
-        PartitionServicer(service, ServerLimits(), self.authorizer).add_to(self.server)
+        self.servicer = PartitionServicer(service, ServerLimits(), self.authorizer)
+        self.servicer.add_to(self.server)
         await self.server.start()
         self.manager.start(self.id)
 
@@ -357,15 +365,16 @@ async def test_a_fetch_stream_is_woken_by_a_replica_that_was_opened_again(pair: 
     def fetch(max_wait_ms: int) -> PartitionFetch:
         return PartitionFetch(NO_NODE, -1, max_wait_ms, 1 << 20, (FetchPosition(KEY, 0),))
 
+    room = ResponseMemory().hold("")
     first = broker.manager.replicas[KEY]
-    await session.fetch(fetch(0))
+    await session.fetch(fetch(0), room)
     assert session in first.watchers  # beside the other broker's session
     pair.tell(PartitionChangeRecord(0, TOPIC_ID, (2,), leader=2, replicas=(2,), version=0))
     await until(lambda: KEY not in broker.manager.replicas)
     pair.tell(PartitionChangeRecord(0, TOPIC_ID, (1,), leader=1, replicas=(1,), version=0))
     replicas = broker.manager.replicas
     await until(lambda: KEY in replicas and replicas[KEY].machine.is_leader)
-    waiting = asyncio.create_task(session.fetch(fetch(30_000)))
+    waiting = asyncio.create_task(session.fetch(fetch(30_000), room))
     await asyncio.sleep(0)  # the request is parked
     batch = bytes(build_data_batch([(None, b"a")], 0))
     assert (await service.produce(ProduceRequest(KEY, batch))).error is ErrorCode.NONE
@@ -375,6 +384,67 @@ async def test_a_fetch_stream_is_woken_by_a_replica_that_was_opened_again(pair: 
     assert session not in first.watchers
     assert session in replicas[KEY].watchers
     session.close()
+
+
+async def test_without_room_records_are_acknowledged_and_read_later(pair: Pair) -> None:
+    broker = pair.brokers[1]
+    service = PartitionService(broker.manager, broker.view, broker.client)
+    batch = bytes(build_data_batch([(None, bytes(SMALL_BYTES))], 0))
+    answer = await service.produce(ProduceRequest(KEY, batch))
+    assert answer.error is ErrorCode.NONE
+    machine = broker.manager.replicas[KEY].machine
+    await until(lambda: machine.high_watermark == 1)
+
+    memory = ResponseMemory(8 << 20)
+    memory.end = lambda _peer, _reason: None
+    slow, reader, follower = (memory.hold(name) for name in ("slow", "reader", "follower"))
+    await slow.reserve(8 << 20)
+    session = service.open_session(lambda _: ErrorCode.NONE)
+    request = PartitionFetch(NO_NODE, -1, 0, 1 << 20, (FetchPosition(KEY, 0),))
+    waiting = asyncio.create_task(session.fetch(request, reader))
+    # Another one has nothing to read; its request acknowledges what is before its position.
+    acknowledging = service.open_session(lambda _: ErrorCode.NONE)
+    position = FetchPosition(KEY, 1, leader_epoch=0, last_epoch=0)
+    request = PartitionFetch(2, 2, 0, 1 << 20, (position,))
+    async with asyncio.timeout(10):
+        assert not (await acknowledging.fetch(request, follower)).partitions[0].records
+    assert not waiting.done()
+    assert memory.bytes == slow.size
+    slow.release()
+    async with asyncio.timeout(10):
+        (found,) = (await waiting).partitions
+    assert sum(map(len, found.records)) == len(batch)
+    assert memory.bytes == reader.size
+    acknowledging.close()
+    session.close()
+
+
+async def test_answers_that_nobody_reads_are_bounded(pair: Pair) -> None:
+    broker, size, ended = pair.brokers[1], 900_000, []
+    memory = broker.servicer.response_memory = ResponseMemory(9_000_000, stalled_s=0.0)
+    memory.end = lambda _peer, reason: ended.append(reason)
+    service = PartitionService(broker.manager, broker.view, broker.client)
+    batch = bytes(build_data_batch([(None, bytes(size))], 0))
+    assert (await service.produce(ProduceRequest(KEY, batch))).error is ErrorCode.NONE
+    machine = broker.manager.replicas[KEY].machine
+    await until(lambda: machine.high_watermark == 1)
+    request = encode_fetch(PartitionFetch(NO_NODE, -1, 0, 1 << 20, (FetchPosition(KEY, 0),)))
+    # gRPC's own clients may give windows that take all responses at once.
+    connection = await http2.Connection.open(Aim(broker.port, kafka=0, http=0))
+    headers = http2.call_headers(PARTITION_METHODS["Fetch"].path)
+    message = http2.message(request.SerializeToString())
+    streams = range(1, 61, 2)
+    for stream in streams:
+        await connection.send(http2.frame(http2.HEADERS, http2.END_HEADERS, stream, headers))
+        await connection.send_data(stream, message, ends=True)
+    await until(lambda: bool(ended))
+    assert memory.bytes <= 9_000_000
+    for stream in (0, *streams):
+        more = (1 << 30).to_bytes(4, "big")
+        await connection.send(http2.frame(http2.WINDOW_UPDATE, 0, stream, more))
+    await until(lambda: connection.received > len(streams) * len(batch))
+    await until(lambda: memory.bytes == 0)
+    await connection.close()
 
 
 class SlowDisk(Disk):

@@ -27,10 +27,10 @@ from quorate.broker.replica_log import (
     read_topic_id,
     set_aside,
 )
+from quorate.common.error_codes import ErrorCode
 from quorate.log.disk import Disk
 from quorate.log.errors import DiskFullError, LogError
 from quorate.log.meta_properties import random_uuid
-from quorate.raft.errors import ErrorCode
 from quorate.records.batch import build_data_batch, iter_records, read_header, stamp, verify_crc
 from quorate.records.primitives import Buffer
 from quorate.rpc.wire.partition_values import ProducerIdentity

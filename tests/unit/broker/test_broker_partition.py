@@ -18,10 +18,11 @@ from quorate.broker.values import (
     ReplicaRoleChanged,
     TruncateReplicaLog,
 )
+from quorate.common.error_codes import ErrorCode
 from quorate.metadata.requests import IsrMember
 from quorate.raft import LogState
 from quorate.raft.batches import Batch
-from quorate.raft.errors import ErrorCode, ViolationError
+from quorate.raft.errors import ViolationError
 from quorate.raft.types import OffsetAndEpoch
 
 CONFIG = PartitionConfig(min_insync_replicas=2, lag_time_max_ms=1_000)

@@ -9,10 +9,10 @@ from quorate.broker.formatting import format_broker
 from quorate.cli.broker_settings import BROKER, load_broker
 from quorate.cli.main import main
 from quorate.cli.output import UsageError
+from quorate.common.endpoints import Endpoint
 from quorate.log.errors import MetaPropertiesError
 from quorate.process.node_config import Security
 from quorate.process.properties import ConfigError
-from quorate.raft.types import Endpoint
 
 BASE = {
     "process.roles": "broker",
@@ -37,7 +37,7 @@ def test_kafkas_defaults_hold_for_what_is_not_set(tmp_path: Path) -> None:
     assert config.bootstrap_servers == (("localhost", 9093), ("localhost", 9094))
     assert config.log_dirs == (Path("/data/1"), Path("/data/2"))
     assert config.metadata_log_dir == Path("/data/1")
-    assert (config.heartbeat_interval_ms, config.broker_session_timeout_ms) == (2_000, 9_000)
+    assert (config.heartbeat_interval_ms, config.metadata.session_timeout_ms) == (2_000, 9_000)
     assert (config.lag_time_max_ms, config.min_insync_replicas) == (30_000, 1)
     assert (config.flush_interval_messages, config.flush_before_ack) == (None, False)
     assert config.endpoints == (Endpoint("PLAINTEXT", "127.0.0.1", 19092),)
@@ -58,8 +58,8 @@ def test_the_environment_overrides_the_file_and_foreign_settings_are_named(tmp_p
         ({"process.roles": "controller"}, "process.roles=controller: a broker's role is broker"),
         ({"node.id": None}, "node.id is not set"),
         ({"listeners": "CONTROLLER://:9093"}, "CONTROLLER is in controller.listener.names"),
-        ({"controller.quorum.bootstrap.servers": None}, "bootstrap.servers is not set"),
-        ({"log.dirs": None}, "log.dirs is not set"),
+        ({"controller.quorum.bootstrap.servers": None}, "this broker could not find its quorum"),
+        ({"log.dirs": None}, "none of metadata.log.dir, log.dirs and log.dir is set"),
         ({"broker.session.timeout.ms": "2000"}, "longer than broker.heartbeat.interval.ms"),
         ({"replica.lag.time.max.ms": "soon"}, "not an integer"),
         ({"brokr.rack": "r"}, "did you mean broker.rack?"),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from quorate.raft.errors import ErrorCode, ViolationError
-from quorate.raft.types import Endpoint, OffsetAndEpoch
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
+from quorate.raft.errors import ViolationError
+from quorate.raft.types import OffsetAndEpoch
 from quorate.rpc.wire import partition_convert as convert
 from quorate.rpc.wire.partition_values import (
     FetchedPartition,
@@ -85,7 +87,23 @@ def test_offsets_places_and_producer_ids() -> None:
         ),
         99,
     )
-    assert convert.decode_located(convert.encode_located(located)) == located
+    assert convert.LOCATED.decode(convert.LOCATED.encode(located)) == located
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        pb.LocateResponse(brokers=[pb.LocatedBroker(id=-1)]),
+        pb.LocateResponse(topics=[pb.LocatedTopic(name="t")]),
+        pb.LocateResponse(topics=[pb.LocatedTopic(name="t", topic_id=b"short")]),
+        pb.LocateResponse(
+            topics=[pb.LocatedTopic(topic_id=b"t" * 16, partitions=[pb.LocatedPartition(index=-1)])]
+        ),
+    ],
+)
+def test_a_place_without_an_id_is_refused(message: pb.LocateResponse) -> None:
+    with pytest.raises(ViolationError):
+        convert.LOCATED.decode(message)
 
 
 @pytest.mark.parametrize(

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
+from quorate.common.config_types import Address
+from quorate.common.endpoints import Endpoint
 from quorate.controller.config import CONTROLLER, ControllerConfig
 from quorate.controller.config_reader import load_config
-from quorate.controller.main import controller_settings, snapshot_policy
-from quorate.metadata.controller import ControllerSettings
-from quorate.process.config_types import LONG_MAX, Address
+from quorate.metadata.settings import ControllerSettings
 from quorate.process.kafka_names import FAMILIES, NAMES, is_kafkas
 from quorate.process.properties import ConfigError
-from quorate.raft.types import Endpoint, ReplicaKey
-from quorate.runtime.snapshots import SnapshotPolicy
+from quorate.raft.types import ReplicaKey
 
 BASE = {
     "process.roles": "controller",
@@ -59,7 +59,7 @@ def test_what_a_kafka_controller_is_started_with_is_enough(load: Load) -> None:
     assert config.bootstrap_servers == (Address("127.0.0.1", 9093),)
     assert config.bootstrap_endpoints == (Endpoint("CONTROLLER", "127.0.0.1", 9093),)
     assert config.metadata_log_dir == Path("/var/lib/quorate")
-    assert (config.tls, config.warnings, config.auto_join) == (None, (), False)
+    assert (config.tls, config.warnings, config.raft.auto_join) == (None, (), False)
 
 
 def test_controllers_are_listed_where_they_have_principals(load: Load) -> None:
@@ -91,41 +91,51 @@ NUMBERS: list[tuple[str, str, dict[str, int], list[str]]] = [
     ("node.id", "node_id", {"0": 0, "2147483647": 2**31 - 1}, ["-1", "2147483648", "x", "1.5", ""]),
     (
         "controller.quorum.election.timeout.ms",
-        "election_timeout_ms",
+        "raft.election_timeout_ms",
         {"1": 1, "5000": 5000},
         ["0", "-1", "1s", "1e3", "٣"],
     ),
-    ("controller.quorum.fetch.timeout.ms", "fetch_timeout_ms", {"250": 250}, ["0", "2147483648"]),
-    ("controller.quorum.request.timeout.ms", "request_timeout_ms", {"9": 9}, ["0", "nine"]),
-    ("controller.quorum.election.backoff.max.ms", "election_backoff_max_ms", {"0": 0}, ["-1"]),
-    ("controller.quorum.retry.backoff.ms", "retry_backoff_ms", {"20": 20}, ["0"]),
-    ("controller.quorum.fetch.max.bytes", "fetch_bytes_max", {"1": 1}, ["0", "1MB"]),
-    ("controller.quorum.fetch.snapshot.max.bytes", "snapshot_chunk_bytes_max", {"9": 9}, ["0"]),
+    (
+        "controller.quorum.fetch.timeout.ms",
+        "raft.fetch_timeout_ms",
+        {"250": 250},
+        ["0", "2147483648"],
+    ),
+    ("controller.quorum.request.timeout.ms", "raft.request_timeout_ms", {"9": 9}, ["0", "nine"]),
+    ("controller.quorum.election.backoff.max.ms", "raft.election_backoff_max_ms", {"0": 0}, ["-1"]),
+    ("controller.quorum.retry.backoff.ms", "raft.retry_backoff_ms", {"20": 20}, ["0"]),
+    ("controller.quorum.fetch.max.bytes", "raft.fetch_bytes_max", {"1": 1}, ["0", "1MB"]),
+    (
+        "controller.quorum.fetch.snapshot.max.bytes",
+        "raft.snapshot_chunk_bytes_max",
+        {"9": 9},
+        ["0"],
+    ),
     (
         "metadata.log.segment.bytes",
-        "segment_bytes_max",
+        "log.segment_bytes_max",
         {"8388608": 8388608},
         ["8388607", "2147483648"],
     ),
     (
         "internal.metadata.log.segment.bytes",
-        "segment_bytes_max",
+        "log.segment_bytes_max",
         {"12288": 12288},
         ["1023", "-1"],
     ),
     (
         "metadata.log.max.record.bytes.between.snapshots",
-        "snapshot_interval_bytes_max",
+        "snapshots.interval_bytes",
         {"6000": 6000, str(2**40): 2**40},
         ["0", str(2**63), "9" * 30],
     ),
-    ("metadata.log.max.snapshot.interval.ms", "snapshot_interval_ms_max", {"0": 0}, ["-1"]),
-    ("metadata.max.retention.bytes", "retention_bytes_max", {"16000": 16000, "-1": -1}, ["-2"]),
-    ("metadata.max.retention.ms", "retention_ms_max", {"-1": -1, "+5": 5}, ["-2", "--5"]),
-    ("metadata.max.idle.interval.ms", "idle_interval_ms_max", {"3000": 3000, "0": 0}, ["-1"]),
+    ("metadata.log.max.snapshot.interval.ms", "snapshots.interval_ms", {"0": 0}, ["-1"]),
+    ("metadata.max.retention.bytes", "log.retention_bytes", {"16000": 16000, "-1": -1}, ["-2"]),
+    ("metadata.max.retention.ms", "log.retention_ms", {"-1": -1, "+5": 5}, ["-2", "--5"]),
+    ("metadata.max.idle.interval.ms", "metadata.idle_interval_ms", {"3000": 3000, "0": 0}, ["-1"]),
     (
         "unclean.leader.election.interval.ms",
-        "unclean_election_interval_ms",
+        "metadata.unclean_election_interval_ms",
         {"1": 1, str(2**40): 2**40},
         ["0", "-1", "5m"],
     ),
@@ -137,8 +147,8 @@ def test_numbers(
     load: Load, name: str, attribute: str, good: dict[str, int], bad: list[str]
 ) -> None:
     for text, value in good.items():
-        assert getattr(load({name: text}), attribute) == value
-        assert getattr(load({name: f"  {text} "}), attribute) == value
+        assert attrgetter(attribute)(load({name: text})) == value
+        assert attrgetter(attribute)(load({name: f"  {text} "})) == value
     for text in bad:
         if text == "" and CONTROLLER.settings[name].default is None:
             assert f"{name} is not set" in refusal(load, {name: text})
@@ -150,9 +160,9 @@ def test_numbers(
 
 
 def test_the_active_controller_has_the_settings_of_the_table(load: Load) -> None:
-    assert controller_settings(load()) == ControllerSettings()
-    changed = load({"unclean.leader.election.interval.ms": "9"})
-    assert controller_settings(changed) == ControllerSettings(unclean_election_interval_ms=9)
+    assert load().metadata == ControllerSettings()
+    changed = load({"leader.imbalance.check.interval.seconds": "9"})
+    assert changed.metadata == ControllerSettings(leader_imbalance_check_interval_ms=9_000)
 
 
 BAD_TEXTS: list[tuple[str, str, str]] = [
@@ -225,14 +235,6 @@ def test_formatting_at_the_start_needs_a_cluster_and_is_never_that_of_a_voter(lo
     assert "have no directory ids" in refusal(load, wanted | static)
 
 
-@pytest.mark.parametrize(("text", "interval_ms"), [("0", LONG_MAX), ("1", 1), (None, 3_600_000)])
-def test_an_interval_of_0_disables_snapshots_by_time(
-    load: Load, text: str | None, interval_ms: int
-) -> None:
-    config = load({"metadata.log.max.snapshot.interval.ms": text})
-    assert snapshot_policy(config) == SnapshotPolicy(20 * 1024 * 1024, interval_ms)
-
-
 def test_static_voters_are_bootstrap_servers_too(load: Load) -> None:
     config = load(
         {
@@ -250,7 +252,7 @@ def test_static_voters_are_bootstrap_servers_too(load: Load) -> None:
 
 def test_auto_join_needs_bootstrap_servers(load: Load) -> None:
     join = "controller.quorum.auto.join.enable"
-    assert load({join: "TRUE"}).auto_join
+    assert load({join: "TRUE"}).raft.auto_join
     said = refusal(
         load,
         {
@@ -312,7 +314,7 @@ def test_the_environment_overrides_the_file(load: Load) -> None:
         "NODE_ID": "9",
     }
     config = load({"node.id": "not looked at"}, environment)
-    assert (config.node_id, config.election_timeout_ms, config.warnings) == (7, 150, ())
+    assert (config.node_id, config.raft.election_timeout_ms, config.warnings) == (7, 150, ())
     said = refusal(load, {}, {"QUORATE_NODE_ID": "seven"})
     assert said.startswith("environment variable QUORATE_NODE_ID: node.id=seven: ")
 

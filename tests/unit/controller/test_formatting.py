@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from quorate.common.endpoints import Endpoint
 from quorate.controller.bootstrap import BootstrapError, read_bootstrap
 from quorate.controller.config import ControllerConfig
 from quorate.controller.config_reader import load_config
@@ -25,8 +26,8 @@ from quorate.controller.formatting import (
 from quorate.log.errors import DirectoryLockedError
 from quorate.log.lock import DirectoryLock
 from quorate.log.meta_properties import MetaProperties
-from quorate.raft.batches import KRaftVersion, SnapshotFooter, SnapshotHeader, Voters
-from quorate.raft.types import Endpoint, ReplicaKey, Voter, VoterSet
+from quorate.raft.batches import KRaftVersion, SnapshotFooter, SnapshotHeader, VotersRecord
+from quorate.raft.types import ReplicaKey, Voter, VoterSet
 from quorate.records.batch import iter_batches, parse_batches
 from quorate.records.metadata import UserScramCredentialRecord
 
@@ -101,7 +102,7 @@ def test_standalone(configure: Configure) -> None:
     )
     header, version, written, footer = control_records(directory)
     assert isinstance(header, SnapshotHeader)
-    assert (version, written, footer) == (KRaftVersion(1), Voters(voters), SnapshotFooter())
+    assert (version, written, footer) == (KRaftVersion(1), VotersRecord(voters), SnapshotFooter())
     assert formatted.voters == voters
     assert formatted.kraft_version == 1
     (done,) = formatted.directories
@@ -130,7 +131,7 @@ def test_initial_controllers(configure: Configure) -> None:
     config = configure()
     formatted = format_directory(config, CLUSTER, FormatMode.INITIAL_CONTROLLERS, initial())
     assert MetaProperties.read(config.metadata_log_dir).directory_id == D1
-    assert Voters(initial()) in control_records(config.metadata_log_dir)
+    assert VotersRecord(initial()) in control_records(config.metadata_log_dir)
     assert formatted.warnings == ()
 
 
@@ -270,7 +271,7 @@ def test_formatting_that_was_cut_short_is_repeated(configure: Configure) -> None
     format_directory(config, CLUSTER, FormatMode.STANDALONE)
     (config.metadata_log_dir / "meta.properties").unlink()
     formatted = format_directory(config, CLUSTER, FormatMode.STANDALONE)
-    assert Voters(formatted.voters) in control_records(config.metadata_log_dir)
+    assert VotersRecord(formatted.voters) in control_records(config.metadata_log_dir)
 
 
 def test_a_directory_in_use_is_left_alone(configure: Configure) -> None:

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 from quorate.bridge.sasl_config import OAuthConfig
+from quorate.common.endpoints import Endpoint
 from quorate.controller.config import ControllerConfig
 from quorate.controller.config_reader import load_config
 from quorate.controller.kafka import security
 from quorate.controller.kafka.jaas import parse_jaas
 from quorate.controller.security import node_authorizer
 from quorate.process.properties import ConfigError
-from quorate.raft.types import Endpoint, ReplicaKey, Voter, VoterSet
+from quorate.raft.types import ReplicaKey, Voter, VoterSet
 from quorate.rpc.errors import TlsError
 
 from tests.certificates import make_authority, make_certificate, needs_openssl
@@ -77,8 +78,8 @@ def test_controllers_talk_over_grpc_unless_told_otherwise(load: Load) -> None:
     assert config.warnings == ()
     key, endpoint = ReplicaKey(2, "B" * 21 + "A"), Endpoint("KAFKA", "two", 9094)
     kafkas = VoterSet((Voter(key, (endpoint,)),))
-    assert not len(config.undialled(kafkas))
-    assert len(load(CLEAR).undialled(kafkas)) == 1
+    assert not len(config.without_grpc_endpoint(kafkas))
+    assert len(load(CLEAR).without_grpc_endpoint(kafkas)) == 1
 
 
 def test_controllers_need_a_listener_without_sasl_for_kafkas_protocol(load: Load) -> None:
@@ -162,7 +163,7 @@ def test_plain_with_kafkas_jaas_line(load: Load) -> None:
 def test_secrets_are_nowhere(load: Load) -> None:
     changes = {ENABLED: "PLAIN", PLAIN_JAAS: JAAS, "delegation.token.secret.key": SECRET}
     config = load(changes)
-    assert config.token_secret_key == SECRET
+    assert config.metadata.token_secret_key == SECRET
     assert SECRET not in repr(config)
     assert SECRET not in repr(parse_jaas(JAAS))
 

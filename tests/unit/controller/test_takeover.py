@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from quorate.common.endpoints import Endpoint
 from quorate.controller.config import ControllerConfig
 from quorate.controller.config_reader import load_config
 from quorate.controller.takeover import configuration, metadata, settings
@@ -13,7 +14,7 @@ from quorate.controller.takeover.finding import CheckState, TakeoverCheck
 from quorate.controller.takeover.kafka_settings import KafkaSettings
 from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.process.properties import ConfigError
-from quorate.raft.types import Endpoint, ReplicaKey, Voter, VoterSet
+from quorate.raft.types import ReplicaKey, Voter, VoterSet
 from quorate.records import metadata as rec
 
 from tests.integration.support import CLUSTER, here
@@ -79,7 +80,7 @@ def test_advertised_addresses_and_auto_join_are_kept(tmp_path: Path) -> None:
     )
     assert list(map(str, config.endpoints)) == ["RAFT://c2:9193", "CONTROLLER://c2:9093"]
     assert [listener.port for listener in config.listeners] == [9193, 9093]
-    assert config.auto_join
+    assert config.raft.auto_join
 
 
 def test_the_printed_file_is_accepted_as_it_is(tmp_path: Path) -> None:
@@ -198,8 +199,8 @@ def test_voters_of_kafkas_log_are_dialled_by_grpc(tmp_path: Path) -> None:
     # The log's own entry counts once there is one, and strangers are not invented.
     for endpoint in (Endpoint("RAFT", "elsewhere", 1), Endpoint("CONTROLLER", "c9", 9093)):
         assert config.grpc_endpoint(endpoint, voters()) == endpoint
-    assert len(config.undialled(voters())) == 0
-    assert len(config.undialled(voters("OTHER"))) == 0
+    assert len(config.without_grpc_endpoint(voters())) == 0
+    assert len(config.without_grpc_endpoint(voters("OTHER"))) == 0
 
 
 def test_feature_levels() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from quorate.common.error_codes import ErrorCode
 from quorate.embedded.runner import StateMachineRunner
 from quorate.embedded.state_machine import (
     StateMachine,
@@ -19,7 +20,7 @@ from quorate.embedded.state_machine import (
     check_machine,
 )
 from quorate.process.shutdown import NodeError
-from quorate.raft.errors import ErrorCode, MisuseError
+from quorate.raft.errors import MisuseError
 from quorate.raft.outputs import LeadershipAcquired, LeadershipLost
 from quorate.records.batch import Record, build_data_batch
 
@@ -296,7 +297,7 @@ async def test_a_method_must_not_wait_for_itself(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wrong", [object(), Machine])
 def test_something_else_is_no_state_machine(wrong: Any) -> None:
-    with pytest.raises(MisuseError, match="is no StateMachine: pass an instance"):
+    with pytest.raises(MisuseError, match="is not a StateMachine: pass an instance"):
         check_machine(wrong)
 
 

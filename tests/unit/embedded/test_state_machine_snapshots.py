@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from quorate.common.features import METADATA_VERSION
 from quorate.embedded.state_machine import StateMachine, StateSnapshot, check_machine
-from quorate.metadata.metadata_version import APPLICATION_VERSION, METADATA_VERSION
+from quorate.metadata.metadata_version import APPLICATION_VERSION
 from quorate.raft.errors import MisuseError
 from quorate.records.batch import Record, iter_records, read_header
 from quorate.records.metadata import (

@@ -8,10 +8,12 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+from quorate.common.endpoints import Endpoint
+from quorate.log.config import LogConfig
 from quorate.log.disk import Disk
-from quorate.log.metadata_log import LogConfig, MetadataLog
+from quorate.log.metadata_log import MetadataLog
 from quorate.raft.batches import ControlRecord
-from quorate.raft.types import Endpoint, ReplicaKey, Voter, VoterSet
+from quorate.raft.types import ReplicaKey, Voter, VoterSet
 from quorate.records.batch import build_control_batch, build_data_batch, read_header, stamp
 from quorate.records.primitives import Buffer
 

@@ -7,17 +7,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from quorate.common.features import VersionRange
 from quorate.log.disk import Disk
 from quorate.log.meta_properties import MetaProperties
 from quorate.log.quorum_state import format_quorum_state
 from quorate.log.snapshots import SnapshotInfo, SnapshotStore
-from quorate.raft.batches import Batch, ControlRecord, KRaftVersion, LeaderChange, Voters
+from quorate.raft.batches import Batch, ControlRecord, KRaftVersion, LeaderChange, VotersRecord
 from quorate.raft.types import (
     BOOTSTRAP_SNAPSHOT,
     ElectionState,
     OffsetAndEpoch,
     ReplicaKey,
-    VersionRange,
     Voter,
     VoterSet,
 )
@@ -55,7 +55,7 @@ def elected(
 
 
 FIRST = elected(0, 1, 1)
-BOOTSTRAP = controls(1, 1, KRaftVersion(1), Voters(THREE))
+BOOTSTRAP = controls(1, 1, KRaftVersion(1), VotersRecord(THREE))
 OLD = batch(data(3, 1))
 SECOND = elected(4, 2, 2)
 NEW = batch(data(5, 2))
@@ -128,7 +128,7 @@ def test_a_snapshot_is_about_to_replace_the_log() -> None:
 
 
 def test_static_voters_are_upgraded() -> None:
-    upgrade = controls(2, 1, KRaftVersion(1), Voters(THREE))
+    upgrade = controls(2, 1, KRaftVersion(1), VotersRecord(THREE))
     logs = quorum(FIRST, batch(data(1)), upgrade, elected(4, 2, 3))
     assert names(logs, 5) == set()
 
@@ -150,13 +150,13 @@ def test_a_voter_that_was_just_added_need_not_have_what_is_committed() -> None:
     logs = quorum()
     logs[2].snapshots[OffsetAndEpoch(END, 2)] = snapshot()
     logs[1].batches.pop()
-    everywhere({2: logs[2]}, controls(6, 2, Voters(FOUR)))
+    everywhere({2: logs[2]}, controls(6, 2, VotersRecord(FOUR)))
     logs[4] = ReplicaLog(KEYS[4], [FIRST], {}, ElectionState(2))
     assert names(logs) == set()
 
 
 def test_a_leader_may_be_out_by_the_last_record() -> None:
-    removal = controls(6, 2, Voters(TWO))
+    removal = controls(6, 2, VotersRecord(TWO))
     logs = quorum(*quorum()[1].batches, removal, elected(7, 3, 3, TWO))
     assert names(logs, 8) == set()
 
@@ -235,11 +235,11 @@ def snapshot_of_another_epoch(logs: Quorum) -> None:
 
 
 def two_voters_removed(logs: Quorum) -> None:
-    everywhere(logs, controls(6, 2, Voters(TWO.removing(KEYS[2]))))
+    everywhere(logs, controls(6, 2, VotersRecord(TWO.removing(KEYS[2]))))
 
 
 def voter_replaced_at_once(logs: Quorum) -> None:
-    everywhere(logs, controls(6, 2, Voters(TWO.adding(Voter(KEYS[4])))))
+    everywhere(logs, controls(6, 2, VotersRecord(TWO.adding(Voter(KEYS[4])))))
 
 
 def other_voters_named(logs: Quorum) -> None:
@@ -247,7 +247,7 @@ def other_voters_named(logs: Quorum) -> None:
 
 
 def directory_unknown(logs: Quorum) -> None:
-    everywhere(logs, controls(6, 2, Voters(THREE.adding(Voter(ReplicaKey(4))))))
+    everywhere(logs, controls(6, 2, VotersRecord(THREE.adding(Voter(ReplicaKey(4))))))
 
 
 def stranger_leads(logs: Quorum) -> None:
@@ -255,8 +255,8 @@ def stranger_leads(logs: Quorum) -> None:
 
 
 def removed_long_ago(logs: Quorum) -> None:
-    everywhere(logs, controls(6, 2, Voters(FOUR)), controls(7, 2, Voters(THREE)))
-    everywhere(logs, controls(8, 2, Voters(TWO)), elected(9, 3, 4, TWO))
+    everywhere(logs, controls(6, 2, VotersRecord(FOUR)), controls(7, 2, VotersRecord(THREE)))
+    everywhere(logs, controls(8, 2, VotersRecord(TWO)), elected(9, 3, 4, TWO))
 
 
 def start_without_snapshot(logs: Quorum) -> None:
@@ -281,7 +281,7 @@ def leader_change_within(logs: Quorum) -> None:
 
 def leader_change_second(logs: Quorum) -> None:
     change = elected(0, 3, 1).control
-    everywhere(logs, controls(6, 3, Voters(THREE), *change))
+    everywhere(logs, controls(6, 3, VotersRecord(THREE), *change))
 
 
 def level_falls(logs: Quorum) -> None:
@@ -295,7 +295,7 @@ def level_unknown(logs: Quorum) -> None:
 def level_unsupported(logs: Quorum) -> None:
     old = replace_voter(THREE, VersionRange(0, 0))
     for log in logs.values():
-        log.batches[1] = controls(1, 1, KRaftVersion(1), Voters(old))
+        log.batches[1] = controls(1, 1, KRaftVersion(1), VotersRecord(old))
 
 
 def everywhere(logs: Quorum, *batches: Batch) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
 import pytest
+from quorate.common.identifiers import uuid_to_bytes
 from quorate.log.disk import Disk
 from quorate.log.errors import (
     DirectoryLockedError,
@@ -32,9 +32,10 @@ from quorate.log.offset_files import (
 from quorate.log.quorum_state import QuorumStateFile
 from quorate.log.recovery_point import RecoveryPoint
 from quorate.raft.types import ElectionState, OffsetAndEpoch, ReplicaKey
-from quorate.records.primitives import Buffer, uuid_to_bytes
+from quorate.records.primitives import Buffer
 
 from tests.durability.disk import FaultyDisk
+from tests.processes import Dialog
 from tests.unit.log.log_support import DIRECTORY_1
 
 KAFKAS_QUORUM_STATE = (
@@ -90,7 +91,7 @@ def test_meta_properties_are_written_in_kafkas_form(tmp_path: Path) -> None:
         (b"", "has no version"),
         (b"version=0\nbroker.id=1\n", "has version 0"),
         (b"version=1\ncluster.id=x\n", "has no node.id"),
-        (b"version=1\nnode.id=one\ncluster.id=x\n", "no node id"),
+        (b"version=1\nnode.id=one\ncluster.id=x\n", "invalid node.id: 'one'"),
         (b"version=1\nnode.id=1\n", "has no cluster.id"),
         (b"version=1\nnode.id=1\ncluster.id=x\ndirectory.id=short\n", "directory.id"),
         (b"version=1\nnode.id=\\uZZZZ\n", "cannot be read"),
@@ -209,18 +210,44 @@ def test_quorum_state_survives_a_crash_between_its_steps(tmp_path: Path, leftove
     assert not (tmp_path / "quorum-state.spare").exists()
 
 
+@pytest.mark.parametrize("kind", ["symlink", "dangling symlink", "hard link"])
+def test_a_link_in_place_of_the_reserve_changes_no_other_file(tmp_path: Path, kind: str) -> None:
+    directory, other = tmp_path / "partition", tmp_path / "other"
+    directory.mkdir()
+    other.write_bytes(b"of another program")
+    reserve = directory / "quorum-state.tmp"
+    file = QuorumStateFile(directory)
+    file.write(ElectionState(1))
+    reserve.unlink()
+    if kind == "hard link":
+        reserve.hardlink_to(other)
+    else:
+        reserve.symlink_to(other if kind == "symlink" else tmp_path / "missing")
+    for epoch in (2, 3):
+        file.write(ElectionState(epoch))
+        assert file.read() == ElectionState(epoch)
+    assert other.read_bytes() == b"of another program"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "partition"]
+    assert not file.path.is_symlink()
+
+
+def test_a_file_is_not_replaced_through_a_symlink(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_bytes(b"of another program")
+    (tmp_path / "required-end.tmp").symlink_to(other)
+    with pytest.raises(OSError, match="symbolic link"):
+        Disk().replace_file(tmp_path / "required-end", b"new")
+    assert other.read_bytes() == b"of another program"
+
+
 def test_a_second_process_is_refused_with_the_first_ones_number(tmp_path: Path) -> None:
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(tmp_path)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert holder.stdout is not None
-    assert holder.stdout.readline() == "held\n"
-    with pytest.raises(DirectoryLockedError, match=f"process {holder.pid} holds"):
-        DirectoryLock(tmp_path)
-    holder.communicate("\n", timeout=20)
+    with Dialog("holder", tmp_path / "log", sys.executable, "-c", HOLDER, tmp_path) as holder:
+        holder.start()
+        assert holder.line() == "held\n"
+        with pytest.raises(DirectoryLockedError, match=f"process {holder.pid} holds"):
+            DirectoryLock(tmp_path)
+        holder.tell("")
+        assert holder.wait() == 0
     with DirectoryLock(tmp_path) as lock:
         assert lock.path == tmp_path / ".lock"
         with pytest.raises(DirectoryLockedError, match="this process holds"):
@@ -236,7 +263,7 @@ def test_leader_epoch_checkpoint_has_kafkas_bytes(tmp_path: Path) -> None:
     write_epochs(Disk(), tmp_path, epochs)
     assert read_epochs(tmp_path) == epochs
     (tmp_path / "leader-epoch-checkpoint").write_bytes(b"0\n3\n1 0\n")
-    with pytest.raises(LogError, match="no checkpoint of version 0; delete it"):
+    with pytest.raises(LogError, match="not a checkpoint of version 0; delete it"):
         read_epochs(tmp_path)
 
 

@@ -6,15 +6,20 @@ import contextlib
 import errno
 import os
 import shutil
+import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from quorate.log.config import LogConfig
 from quorate.log.disk import Disk
 from quorate.log.errors import DamagedLogError, LogError
-from quorate.log.metadata_log import LogConfig, MetadataLog
+from quorate.log.metadata_log import MetadataLog
 from quorate.log.offset_files import write_recovery_point
-from quorate.raft.batches import KRaftVersion, LeaderChange, UnknownControl, Voters
+from quorate.log.snapshots import SnapshotStore
+from quorate.raft.batches import KRaftVersion, LeaderChange, UnknownControl, VotersRecord
 from quorate.raft.types import OffsetAndEpoch, ReplicaKey
+from quorate.records.primitives import Buffer
 
 from tests.unit.log.log_support import (
     ONE,
@@ -70,7 +75,7 @@ def forget_recovery_point(directory: Path) -> None:
 def batches() -> list[bytes]:
     return [
         control(0, 1, LeaderChange(1, (ReplicaKey(1),), (ReplicaKey(1),)), KRaftVersion(1)),
-        control(2, 1, Voters(ONE)),
+        control(2, 1, VotersRecord(ONE)),
         data(3, count=3),
         data(6, epoch=2, size=60),
         data(7, epoch=2, count=2),
@@ -141,6 +146,7 @@ def test_a_cut_below_the_recovery_point_is_damage(template: Path, batches: list[
     refuse(template)
 
 
+@pytest.mark.slow
 def test_a_flipped_byte_with_a_batch_after_it_is_damage(
     tmp_path: Path, template: Path, batches: list[bytes]
 ) -> None:
@@ -307,16 +313,94 @@ def test_a_clean_end_needs_no_repair(template: Path) -> None:
     assert tree(template) == before
 
 
-class FullDisk(Disk):
-    """The real disk, which has no room for another file."""
+class FailingDisk(Disk):
+    """The real disk until its operation number `fail_at`, which fails, as do those after it."""
 
-    def replace_file(self, path: Path, content: bytes) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+    def __init__(self, fail_at: int) -> None:
+        self.left = fail_at
+
+    def _step(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def write_all(self, descriptor: int, buffers: Sequence[Buffer], position: int) -> int:
+        self._step()
+        return super().write_all(descriptor, buffers, position)
+
+    def sync(self, descriptor: int) -> None:
+        self._step()
+
+    def truncate(self, descriptor: int, size: int) -> None:
+        self._step()
+        super().truncate(descriptor, size)
+
+    def rename(self, source: Path, target: Path) -> None:
+        self._step()
+        super().rename(source, target)
+
+    def unlink(self, path: Path) -> None:
+        self._step()
+        super().unlink(path)
+
+    def sync_directory(self, directory: Path) -> None:
+        self._step()
 
 
-def test_a_log_that_cannot_be_opened_closes_its_files(template: Path) -> None:
-    forget_recovery_point(template)
+def empty(_: Path) -> None:
+    """A directory without a log."""
+
+
+def torn(directory: Path) -> None:
+    """A log that ends inside a batch."""
+    opened = OpenLog(directory, disk=QuickDisk())
+    fill(opened, 20)
+    opened.close()
+    forget_recovery_point(directory)
+    with segment_files(directory)[-1].open("ab") as file:
+        file.write(data(20)[:50])
+
+
+def replaced(directory: Path) -> None:
+    """A log that a checkpoint replaces, because the process ended before it could."""
+    opened = OpenLog(directory, disk=QuickDisk())
+    fill(opened, 20)
+    opened.close()
+    store = SnapshotStore(directory / PARTITION, QuickDisk())
+    store.write(OffsetAndEpoch(30, 2), 1, ONE, 1000, ())
+
+
+@pytest.mark.parametrize("prepare", [empty, torn, replaced])
+def test_a_log_that_cannot_be_opened_closes_its_files(
+    tmp_path: Path, prepare: Callable[[Path], None]
+) -> None:
+    failures = 0
+    while True:
+        folder = tmp_path / str(failures)
+        folder.mkdir()
+        prepare(folder)
+        before = open_files(folder)
+        try:
+            opened = OpenLog(folder, disk=FailingDisk(failures))
+        except OSError:
+            assert open_files(folder) == before, f"after {failures} operations"
+            failures += 1
+        else:
+            with contextlib.suppress(LogError):
+                opened.close()
+            assert open_files(folder) == before
+            break
+    assert failures > 10
+
+
+def test_a_log_without_a_writer_closes_its_files(
+    template: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse_thread(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
     before = open_files(template)
-    with pytest.raises(OSError, match="No space left"):
-        OpenLog(template, WHOLE, FullDisk())
+    monkeypatch.setattr(threading.Thread, "start", refuse_thread)
+    with pytest.raises(RuntimeError, match="new thread"):
+        OpenLog(template, WHOLE)
     assert open_files(template) == before

@@ -11,6 +11,8 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from quorate.common.batch_layout import NO_PRODUCER_ID
+from quorate.log.config import LogConfig
 from quorate.log.disk import Disk
 from quorate.log.errors import (
     DamagedSnapshotError,
@@ -18,22 +20,12 @@ from quorate.log.errors import (
     LogFailedError,
     SnapshotNotFoundError,
 )
-from quorate.log.metadata_log import (
-    LogConfig,
-    create_partition_directory,
-    write_bootstrap_checkpoint,
-)
+from quorate.log.metadata_log import create_partition_directory, write_bootstrap_checkpoint
 from quorate.log.offset_files import read_epochs, read_recovery_point
 from quorate.log.snapshots import inspect_snapshot
-from quorate.raft.batches import KRaftVersion, SnapshotFooter, SnapshotHeader, Voters
+from quorate.raft.batches import KRaftVersion, SnapshotFooter, SnapshotHeader, VotersRecord
 from quorate.raft.types import BOOTSTRAP_SNAPSHOT, OffsetAndEpoch
-from quorate.records.batch import (
-    NO_PRODUCER_ID,
-    iter_batches,
-    iter_records,
-    parse_batches,
-    read_header,
-)
+from quorate.records.batch import iter_batches, iter_records, parse_batches, read_header
 
 from tests.durability.disk import FaultyDisk
 from tests.unit.log.log_support import (
@@ -87,7 +79,7 @@ def test_a_checkpoint_is_laid_out_as_kafkas(received: bytes) -> None:
         (6, 7, 1),
         (8, 8, 1),
     ]
-    assert batches[0].control == (SnapshotHeader(900), KRaftVersion(1), Voters(TWO))
+    assert batches[0].control == (SnapshotHeader(900), KRaftVersion(1), VotersRecord(TWO))
     assert batches[3].control == (SnapshotFooter(),)
     headers = [header for header, _ in iter_batches(received)]
     assert [header.log_base_offset for header in headers] == [None] * 4
@@ -166,9 +158,9 @@ def test_the_newest_checkpoint_and_what_follows_make_the_history(tmp_path: Path)
     assert recovered.kraft_versions == ((-1, 1),)
     assert recovered.latest_snapshot == BOOTSTRAP_SNAPSHOT
     assert (recovered.start_offset, recovered.end_offset) == (0, 0)
-    opened.append(control(0, 1, KRaftVersion(1), Voters(ONE)))
+    opened.append(control(0, 1, KRaftVersion(1), VotersRecord(ONE)))
     fill(opened, 6)
-    opened.append(control(6, 1, Voters(TWO)), data(7))
+    opened.append(control(6, 1, VotersRecord(TWO)), data(7))
     opened.close()
     opened = OpenLog(tmp_path)
     assert opened.log.recovered.voters == ((-1, ONE), (1, ONE), (6, TWO))
@@ -517,7 +509,7 @@ def test_the_bootstrap_checkpoint_is_kafkas(tmp_path: Path) -> None:
     path = tmp_path / PARTITION / "00000000000000000000-0000000000.checkpoint"
     batches = parse_batches(path.read_bytes())
     assert [batch.control for batch in batches] == [
-        (SnapshotHeader(5), KRaftVersion(1), Voters(ONE)),
+        (SnapshotHeader(5), KRaftVersion(1), VotersRecord(ONE)),
         (SnapshotFooter(),),
     ]
     assert [(batch.base_offset, batch.epoch) for batch in batches] == [(0, 0), (3, 0)]

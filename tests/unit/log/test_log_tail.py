@@ -6,15 +6,16 @@ import logging
 from pathlib import Path
 
 import pytest
+from quorate.log.config import LogConfig
 from quorate.log.disk import Disk
 from quorate.log.errors import DamagedLogError, RequiredEndError
-from quorate.log.metadata_log import PARTITION_METADATA, PARTITION_METADATA_FILE, LogConfig
+from quorate.log.metadata_log import PARTITION_METADATA, PARTITION_METADATA_FILE
 from quorate.log.offset_files import write_recovery_point
 from quorate.log.recovery import log_recovery
 from quorate.log.required_end import RequiredEndFile
 from quorate.log.segments import parse_offset_name
 from quorate.log.tail import SECTOR_BYTES
-from quorate.raft.batches import ControlRecord, KRaftVersion, LeaderChange, Voters
+from quorate.raft.batches import ControlRecord, KRaftVersion, LeaderChange, VotersRecord
 from quorate.raft.types import OffsetAndEpoch, ReplicaKey, RequiredEnd
 from quorate.records.batch import build_data_batch, stamp
 
@@ -255,7 +256,7 @@ def test_the_required_end_is_stored_before_anything_is_dropped(tmp_path: Path) -
 
 @pytest.mark.parametrize(
     ("records", "may_stand"),
-    [((CHANGE,), True), ((Voters(ONE),), False), ((CHANGE, KRaftVersion(1)), False)],
+    [((CHANGE,), True), ((VotersRecord(ONE),), False), ((CHANGE, KRaftVersion(1)), False)],
 )
 def test_a_replica_that_may_have_lost_a_voter_set_does_not_stand(
     tmp_path: Path, records: tuple[ControlRecord, ...], may_stand: bool

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from quorate.log.config import LogConfig
 from quorate.log.disk import Disk
 from quorate.log.errors import (
     DiskFullError,
@@ -19,7 +20,7 @@ from quorate.log.errors import (
     OffsetOutOfRangeError,
 )
 from quorate.log.lock import DirectoryLock
-from quorate.log.metadata_log import LogConfig, access_warning, write_bootstrap_checkpoint
+from quorate.log.metadata_log import access_warning, write_bootstrap_checkpoint
 from quorate.log.offset_files import read_epochs, read_recovery_point, write_recovery_point
 from quorate.log.quorum_state import QuorumStateFile
 from quorate.raft.types import ElectionState, OffsetAndEpoch

@@ -8,6 +8,7 @@ from quorate.raft.types import ReplicaKey, Voter, VoterSet
 from tests.kafka_roll.accounts import ADDED, REMOVED, Kill, changes_of, elections, unasked
 from tests.kafka_roll.controllers import REPLICA
 from tests.logs.checks import Term
+from tests.replica.voters import without_directories
 
 KEYS = {node: ReplicaKey(node, f"{'ABCD'[node - 1] * 20}_w") for node in (1, 2, 3, 4)}
 THREE = VoterSet.of(Voter(KEYS[node]) for node in (1, 2, 3))
@@ -66,7 +67,7 @@ def test_elections_and_their_causes(
 
 
 def test_changes_of_the_voters() -> None:
-    static = THREE.without_directories()
+    static = without_directories(THREE)
     described = THREE.updating(Voter(KEYS[2], THREE.voters[1].endpoints))
     sets = [VoterSet(), static, THREE, described, FOUR, FOUR.removing(KEYS[1])]
     assert list(changes_of(sets)) == [(ADDED, KEYS[4]), (REMOVED, KEYS[1])]

@@ -6,13 +6,15 @@ import random
 from base64 import urlsafe_b64encode
 from typing import Any
 
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
+from quorate.common.features import METADATA_VERSION
 from quorate.metadata import requests as r
-from quorate.metadata.controller import ControllerResult, ControllerSettings, MetadataController
+from quorate.metadata.controller import ControllerResult, MetadataController
 from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.metadata.image.partitions import Partition
-from quorate.metadata.metadata_version import METADATA_VERSION, SUPPORTED
-from quorate.raft.errors import ErrorCode
-from quorate.raft.types import Endpoint
+from quorate.metadata.metadata_version import SUPPORTED
+from quorate.metadata.settings import ControllerSettings
 from quorate.records.metadata import decode, encode
 
 FEATURES = tuple(r.BrokerFeature(name, levels) for name, levels in SUPPORTED.items())

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from quorate.common.identifiers import uuid_from_bytes, uuid_to_bytes
 from quorate.metadata.image.metadata_image import AnyRecord
 from quorate.records import metadata as rec
-from quorate.records.primitives import uuid_from_bytes, uuid_to_bytes
 
 from tests.kafka_differential.comparing import Difference, compare_images
 from tests.kafka_differential.repairing import repairs

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from quorate.common.error_codes import ErrorCode
+from quorate.common.features import METADATA_VERSION
 from quorate.metadata import requests as r
 from quorate.metadata.config.config_defs import CLEANUP_POLICY
 from quorate.metadata.describe import answer
-from quorate.metadata.metadata_version import APPLICATION_VERSION, LATEST_LEVEL, METADATA_VERSION
-from quorate.raft.errors import ErrorCode
+from quorate.metadata.metadata_version import APPLICATION_VERSION, LATEST_LEVEL
 from quorate.records.metadata import ConfigRecord, FeatureLevelRecord
 
 from tests.unit.metadata.metadata_support import Cluster

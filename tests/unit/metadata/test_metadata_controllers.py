@@ -6,17 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode as E
+from quorate.common.features import METADATA_VERSION, VersionRange
 from quorate.metadata import requests as r
 from quorate.metadata.controller import CurrentControllers
 from quorate.metadata.image.configs import ConfigResourceType
-from quorate.metadata.metadata_version import (
-    APPLICATION_VERSION,
-    ELR_VERSION,
-    METADATA_VERSION,
-    SUPPORTED,
-)
-from quorate.raft.errors import ErrorCode as E
-from quorate.raft.types import Endpoint, VersionRange
+from quorate.metadata.metadata_version import APPLICATION_VERSION, ELR_VERSION, SUPPORTED
 from quorate.records.metadata import (
     ConfigRecord,
     FeatureLevelRecord,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 from quorate.broker.metadata_view import MetadataView
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
+from quorate.common.features import VersionRange
 from quorate.metadata import requests as r
 from quorate.metadata.describe import answer, effective_topic_config
 from quorate.metadata.image.delta import MetadataDelta
-from quorate.raft.errors import ErrorCode
-from quorate.raft.types import Endpoint, VersionRange
 
 from tests.unit.metadata.metadata_support import Cluster, uuid_of
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from quorate.common.error_codes import ErrorCode as E
 from quorate.metadata import requests as r
 from quorate.metadata.managers.controller_context import LOST_DIRECTORY, MIGRATING_DIRECTORY
-from quorate.raft.errors import ErrorCode as E
 from quorate.records.metadata import (
     PartitionRecord,
     TopicRecord,

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from quorate.common.features import VersionRange
 from quorate.metadata import requests as r
 from quorate.metadata.image.delta import MetadataDelta
 from quorate.metadata.image.metadata_image import MetadataImage, ReplayError
 from quorate.metadata.metadata_version import at_level
-from quorate.raft.types import VersionRange
 from quorate.records import metadata as rec
 from quorate.records.batch import iter_batches, iter_records
 from quorate.records.metadata import UnknownRecord, decode, encode

@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
+from quorate.common.features import VersionRange
 from quorate.metadata import requests as r
-from quorate.metadata.controller import ControllerSettings, MetadataController
+from quorate.metadata.controller import MetadataController
 from quorate.metadata.image.metadata_image import MetadataImage
-from quorate.raft.errors import ErrorCode, MisuseError
-from quorate.raft.types import Endpoint, VersionRange
+from quorate.metadata.settings import ControllerSettings
+from quorate.raft.errors import MisuseError
 from quorate.records import metadata as rec
 from quorate.records.metadata.nodes import UNFENCE
 
@@ -43,10 +46,8 @@ def test_a_plain_quorum_stays_plain() -> None:
 def test_bootstrap_levels_are_the_callers() -> None:
     cluster = Cluster(elr=True)
     cluster.register(1)
-    assert cluster.committed.features.levels == {
-        "metadata.version": 30,
-        "eligible.leader.replicas.version": 1,
-    }
+    levels = {"metadata.version": 30, "eligible.leader.replicas.version": 1}
+    assert cluster.committed.features.levels == levels
 
 
 def test_only_an_active_controller_handles() -> None:

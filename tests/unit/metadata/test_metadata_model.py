@@ -18,13 +18,13 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from quorate.common.error_codes import ErrorCode
 from quorate.metadata import requests as r
 from quorate.metadata.image.cluster import is_active
 from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.metadata.image.partition_index import PartitionIndex
 from quorate.metadata.image.partitions import NO_LEADER
-from quorate.metadata.managers.controller_context import ControllerSettings
-from quorate.raft.errors import ErrorCode
+from quorate.metadata.settings import ControllerSettings
 
 from tests.unit.metadata.metadata_support import Cluster
 

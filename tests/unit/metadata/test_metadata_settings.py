@@ -7,13 +7,13 @@ import hmac
 from typing import Any
 
 import pytest
+from quorate.common.error_codes import ErrorCode
+from quorate.common.features import VersionRange
 from quorate.metadata import requests as r
 from quorate.metadata.config import config_defs
 from quorate.metadata.config.config_types import ConfigKey, ConfigKeyType
-from quorate.metadata.controller import ControllerSettings
 from quorate.metadata.metadata_version import LATEST_LEVEL, SUPPORTED
-from quorate.raft.errors import ErrorCode
-from quorate.raft.types import VersionRange
+from quorate.metadata.settings import ControllerSettings
 from quorate.records import metadata as rec
 
 from tests.unit.metadata.metadata_support import Cluster

@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from quorate.common.error_codes import ErrorCode as E
 from quorate.metadata import requests as r
-from quorate.metadata.controller import ControllerSettings
-from quorate.raft.errors import ErrorCode as E
+from quorate.metadata.settings import ControllerSettings
 from quorate.records import metadata as rec
 
 from tests.unit.metadata.metadata_support import QUIET, Cluster

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from quorate.common.error_codes import ErrorCode
+from quorate.common.features import VersionRange
 from quorate.metadata import requests as r
-from quorate.metadata.controller import ControllerSettings
 from quorate.metadata.managers.controller_context import RefusedError
 from quorate.metadata.managers.placement import Placement, UsableBroker
-from quorate.raft.errors import ErrorCode
-from quorate.raft.types import VersionRange
+from quorate.metadata.settings import ControllerSettings
 from quorate.records import metadata as rec
 
 from tests.unit.metadata.metadata_support import Cluster, uuid_of

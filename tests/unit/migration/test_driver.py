@@ -53,7 +53,7 @@ def test_the_whole_path() -> None:
     assert asked(driver) == [d.Synchronize()]
     driver.synchronized(5, 100)
     assert asked(driver) == [d.TellBrokers()]
-    driver.brokers_told(5, 7)
+    driver.brokers_notified(5, 7)
     assert driver.state is State.DUAL_WRITE
     assert driver.accepts_requests
     assert asked(driver) == []
@@ -133,18 +133,6 @@ def test_who_was_fenced_resigns() -> None:
     assert asked(driver) == [d.Resign()]
 
 
-def test_a_snapshot_that_replaces_the_image_leads_back_to_the_synchronization() -> None:
-    driver = leading(Zk.MIGRATION)
-    driver.controllers(ready=True, reason="", now_ms=0)
-    driver.claimed(5)
-    driver.synchronized(5, 10)
-    driver.brokers_told(5, 1)
-    driver.take_outputs()
-    driver.image_replaced(2)
-    assert driver.state is State.SYNC_KRAFT_TO_ZK
-    assert asked(driver) == [d.Synchronize()]
-
-
 def test_a_finalized_migration_rests() -> None:
     driver = leading(Zk.MIGRATION)
     driver.applied(20, Zk.POST_MIGRATION, BOTH, 1)
@@ -180,9 +168,8 @@ INPUTS = st.one_of(
     st.tuples(st.just("tree_read"), EPOCHS),
     st.tuples(st.just("copied"), EPOCHS),
     st.tuples(st.just("synchronized"), EPOCHS, st.integers(0, 50)),
-    st.tuples(st.just("brokers_told"), EPOCHS),
+    st.tuples(st.just("brokers_notified"), EPOCHS),
     st.tuples(st.just("changes_written"), EPOCHS, st.integers(0, 50)),
-    st.tuples(st.just("image_replaced")),
     st.tuples(st.just("fenced"), EPOCHS),
     st.tuples(st.just("failed"), EPOCHS),
     st.tuples(st.just("tick")),
@@ -207,12 +194,10 @@ def give(driver: Driver, step: tuple[object, ...], now_ms: int) -> None:
             driver.tree_read(epoch, TREE)
         case ("synchronized", int(epoch), int(offset)):
             driver.synchronized(epoch, offset)
-        case ("brokers_told", int(epoch)):
-            driver.brokers_told(epoch, now_ms)
+        case ("brokers_notified", int(epoch)):
+            driver.brokers_notified(epoch, now_ms)
         case ("changes_written", int(epoch), int(offset)):
             driver.changes_written(epoch, offset, now_ms)
-        case ("image_replaced",):
-            driver.image_replaced(now_ms)
         case ("failed", int(epoch)):
             driver.failed(epoch, now_ms)
         case ("tick",):

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from quorate.process.config_types import choice, integer, principals
+from quorate.common.config_types import choice, integer, principals
+from quorate.common.setting import by_name, declared_in, required, setting
 from quorate.process.properties import ConfigDef, ConfigError, parse_properties, values_of
-from quorate.process.setting import by_name, declared_in, required, setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import traceback
 
 import pytest
@@ -19,3 +20,11 @@ def test_a_failure_that_is_raised_often_does_not_grow(failure: Exception) -> Non
             shutdown.raise_failure()
         frames.append(len(traceback.extract_tb(caught.value.__traceback__)))
     assert frames[0] == frames[-1]
+
+
+def test_the_first_failure_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    shutdown = Shutdown()
+    shutdown.fail(OSError(28, "No space left on device", "/var/lib/quorate"))
+    shutdown.fail(NodeError("the replica failed"))
+    line = "stopping after a failure: [Errno 28] No space left on device: '/var/lib/quorate'"
+    assert [(r.levelno, r.getMessage()) for r in caplog.records] == [(logging.CRITICAL, line)]

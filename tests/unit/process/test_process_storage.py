@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from quorate.controller.config import ControllerConfig
 from quorate.controller.config_reader import load_config
+from quorate.log.config import LogConfig
 from quorate.log.errors import DirectoryLockedError, MetaPropertiesError
 from quorate.log.lock import LOCK_FILE, DirectoryLock
 from quorate.log.meta_properties import MetaProperties
-from quorate.log.metadata_log import LogConfig
 from quorate.process.shutdown import Shutdown
 from quorate.process.storage import open_storage
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 
 import pytest
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
 from quorate.raft import RaftConfig, RaftNode
 from quorate.raft.config import InitialState
 from quorate.raft.epochs import (
@@ -16,10 +18,10 @@ from quorate.raft.epochs import (
     EpochBudgets,
     Origin,
 )
-from quorate.raft.errors import ErrorCode, FatalError
+from quorate.raft.errors import FatalError
 from quorate.raft.messages import CurrentLeader, VoteResponse
 from quorate.raft.outputs import Notice, PersistElection, RoleName
-from quorate.raft.types import ElectionState, Endpoint, ReplicaKey, Voter, VoterSet
+from quorate.raft.types import ElectionState, ReplicaKey, Voter, VoterSet
 
 VOTERS = {1, 2, 3}
 HOUR_MS = 3_600_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from quorate.raft.batches import Batch, KRaftVersion, LeaderChange, Voters
+from quorate.raft.batches import Batch, KRaftVersion, LeaderChange, VotersRecord
 from quorate.raft.history import NOT_IN_LOG, MembershipHistory
 from quorate.raft.types import ReplicaKey, Voter, VoterSet
 
@@ -16,7 +16,7 @@ def voters(*ids: int) -> VoterSet:
 STATIC = voters(7, 8, 9)
 
 
-def control(base: int, *records: Voters | KRaftVersion | LeaderChange) -> Batch:
+def control(base: int, *records: VotersRecord | KRaftVersion | LeaderChange) -> Batch:
     return Batch(base, base + len(records) - 1, 1, records)
 
 
@@ -31,7 +31,7 @@ def test_without_records_the_static_set_is_in_force() -> None:
 
 def test_a_record_is_in_force_when_appended_and_not_before_its_offset() -> None:
     history = MembershipHistory(STATIC)
-    records = (LeaderChange(1, (), ()), KRaftVersion(1), Voters(voters(1, 2)))
+    records = (LeaderChange(1, (), ()), KRaftVersion(1), VotersRecord(voters(1, 2)))
     assert history.append(control(10, *records))
     assert history.voters == voters(1, 2)
     assert history.kraft_version == 1
@@ -51,8 +51,8 @@ def test_other_records_change_nothing() -> None:
 
 def test_truncation_rolls_back() -> None:
     history = MembershipHistory(STATIC, [(-1, voters(1))], [(-1, 1)])
-    history.append(control(5, Voters(voters(1, 2))))
-    history.append(control(9, Voters(voters(1, 2, 3))))
+    history.append(control(5, VotersRecord(voters(1, 2))))
+    history.append(control(9, VotersRecord(voters(1, 2, 3))))
     assert not history.truncate(10)
     assert history.voters == voters(1, 2, 3)
     assert history.truncate(9)
@@ -66,7 +66,7 @@ def test_truncation_rolls_back() -> None:
 def test_trim_keeps_what_a_snapshot_at_that_offset_says() -> None:
     history = MembershipHistory(STATIC, [(-1, voters(1))], [(-1, 1)])
     for offset, ids in ((3, (1, 2)), (5, (1, 2, 3)), (8, (1, 3))):
-        history.append(control(offset, Voters(voters(*ids))))
+        history.append(control(offset, VotersRecord(voters(*ids))))
     history.trim(6)
     assert history.since(5) == [STATIC, voters(1, 2, 3), voters(1, 3)]
     assert history.since(8) == [voters(1, 2, 3), voters(1, 3)]
@@ -81,7 +81,7 @@ def test_trim_keeps_what_a_snapshot_at_that_offset_says() -> None:
 
 def test_a_snapshot_replaces_everything() -> None:
     history = MembershipHistory(STATIC, [(-1, voters(1))], [(-1, 1)])
-    history.append(control(3, Voters(voters(1, 2))))
+    history.append(control(3, VotersRecord(voters(1, 2))))
     history.reset([(19, voters(4, 5))], [(19, 1)])
     assert history.since(19) == [STATIC, voters(4, 5)]
     assert history.voters_at(20) == voters(4, 5)
@@ -100,7 +100,7 @@ def test_truncation_and_trim_agree_with_a_history_that_never_had_more(
     offset = 0
     for gap, voter_id in changes:
         offset += gap
-        batch = control(offset, Voters(voters(voter_id)))
+        batch = control(offset, VotersRecord(voters(voter_id)))
         full.append(batch)
         if offset < cut:
             short.append(batch)

@@ -7,14 +7,15 @@ from __future__ import annotations
 import random
 
 import pytest
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
+from quorate.common.identifiers import uuid_from_bytes
 from quorate.raft import RaftConfig, RaftNode
 from quorate.raft.config import InitialState
-from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import CurrentLeader, FetchRequest, VoteResponse
 from quorate.raft.outputs import RoleName
 from quorate.raft.roles import Leader
-from quorate.raft.types import ElectionState, Endpoint, ReplicaKey, Voter, VoterSet
-from quorate.records.primitives import uuid_from_bytes
+from quorate.raft.types import ElectionState, ReplicaKey, Voter, VoterSet
 
 VOTER = ReplicaKey(2, "B")
 HERE = (Endpoint("C", "h", 1),)

@@ -8,6 +8,7 @@ import random
 from itertools import product
 
 import pytest
+from quorate.common.endpoints import Endpoint
 from quorate.raft import InitialState, RaftConfig
 from quorate.raft.core import Core
 from quorate.raft.errors import FatalError
@@ -23,7 +24,7 @@ from quorate.raft.roles import (
     Unattached,
 )
 from quorate.raft.transitions import HIGHER_EPOCH, SAME_EPOCH, check_transition
-from quorate.raft.types import ElectionState, Endpoint, ReplicaKey, Voter, VoterSet
+from quorate.raft.types import ElectionState, ReplicaKey, Voter, VoterSet
 
 U, P, C = RoleName.UNATTACHED, RoleName.PROSPECTIVE, RoleName.CANDIDATE
 L, F, R = RoleName.LEADER, RoleName.FOLLOWER, RoleName.RESIGNED

@@ -7,15 +7,11 @@ from itertools import chain, combinations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from quorate.raft.types import (
-    Endpoint,
-    OffsetAndEpoch,
-    ReplicaKey,
-    VersionRange,
-    Voter,
-    VoterSet,
-    same_replica,
-)
+from quorate.common.endpoints import Endpoint
+from quorate.common.features import VersionRange
+from quorate.raft.types import OffsetAndEpoch, ReplicaKey, Voter, VoterSet, same_replica
+
+from tests.replica.voters import without_directories
 
 
 def voters(*names: str) -> VoterSet:
@@ -111,7 +107,7 @@ def test_changes_of_a_voter_set() -> None:
         two.removing(ReplicaKey(2, "B"))
     with pytest.raises(AssertionError):
         two.updating(Voter(ReplicaKey(3, "A")))
-    assert three.without_directories() == voters("1", "2", "3")
+    assert without_directories(three) == voters("1", "2", "3")
 
 
 @pytest.mark.parametrize(("size", "majority"), [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3)])

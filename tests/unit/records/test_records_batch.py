@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from quorate.common.batch_layout import HEADER_SIZE
 from quorate.raft.batches import KRaftVersion, LeaderChange, SnapshotHeader
 from quorate.raft.types import ReplicaKey
 from quorate.records.batch import (
-    HEADER_SIZE,
     BatchHeader,
     BatchProducer,
     build_control_batch,

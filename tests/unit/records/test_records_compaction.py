@@ -8,9 +8,8 @@ import pytest
 from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
+from quorate.common.batch_layout import CRC_START, HEADER_SIZE
 from quorate.records.batch import (
-    CRC_START,
-    HEADER_SIZE,
     BatchHeader,
     StoredRecord,
     build_data_batch,

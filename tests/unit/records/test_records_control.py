@@ -7,6 +7,9 @@ import contextlib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from quorate.common.endpoints import Endpoint
+from quorate.common.features import VersionRange
+from quorate.common.identifiers import uuid_from_bytes, uuid_to_bytes
 from quorate.raft.batches import (
     ControlRecord,
     KRaftVersion,
@@ -14,15 +17,14 @@ from quorate.raft.batches import (
     SnapshotFooter,
     SnapshotHeader,
     UnknownControl,
-    Voters,
+    VotersRecord,
 )
-from quorate.raft.types import Endpoint, ReplicaKey, VersionRange, Voter, VoterSet
+from quorate.raft.types import ReplicaKey, Voter, VoterSet
 from quorate.records.control import control_json, decode_control, encode_control
 from quorate.records.errors import CorruptBatchError, RecordsError, UnsupportedBatchError
-from quorate.records.primitives import uuid_from_bytes, uuid_to_bytes
 
 DIRECTORY = "Rigw3vfNRMmcl9pdbu4hDQ"
-ONE_VOTER = Voters(
+ONE_VOTER = VotersRecord(
     VoterSet.of([Voter(ReplicaKey(1, DIRECTORY), (Endpoint("CONTROLLER", "127.0.0.1", 43899),))])
 )
 
@@ -52,7 +54,7 @@ ENDPOINTS = st.builds(Endpoint, TEXTS, TEXTS, st.integers(0, 65535))
 VOTERS = st.builds(Voter, KEYS, st.lists(ENDPOINTS, max_size=3).map(tuple), VERSIONS)
 RECORDS: st.SearchStrategy[ControlRecord] = st.one_of(
     st.lists(VOTERS, max_size=4, unique_by=lambda voter: voter.id).map(
-        lambda voters: Voters(VoterSet.of(voters))
+        lambda voters: VotersRecord(VoterSet.of(voters))
     ),
     st.integers(0, 2**15 - 1).map(KRaftVersion),
     st.integers(-(2**63), 2**63 - 1).map(SnapshotHeader),

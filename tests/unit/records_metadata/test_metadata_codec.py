@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from quorate.raft.types import ZERO_UUID
+from quorate.common.identifiers import ZERO_UUID, uuid_from_bytes, uuid_to_bytes
 from quorate.records.errors import CorruptBatchError, RecordsError, UnsupportedBatchError
 from quorate.records.metadata import (
     API_KEYS,
@@ -36,13 +36,7 @@ from quorate.records.metadata import (
     peek,
     type_name,
 )
-from quorate.records.primitives import (
-    Reader,
-    Writer,
-    encode_unsigned_varint,
-    uuid_from_bytes,
-    uuid_to_bytes,
-)
+from quorate.records.primitives import Reader, Writer, encode_unsigned_varint
 
 from tests.unit.records_metadata.strategies import VERSIONS, records, structures
 

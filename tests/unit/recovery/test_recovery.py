@@ -10,24 +10,14 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from quorate.common.endpoints import Endpoint
+from quorate.log.config import LogConfig
 from quorate.log.lock import DirectoryLock, lock_holder
 from quorate.log.meta_properties import MetaProperties, random_uuid
-from quorate.log.metadata_log import (
-    LogConfig,
-    MetadataLog,
-    partition_directory,
-    write_bootstrap_checkpoint,
-)
+from quorate.log.metadata_log import MetadataLog, partition_directory, write_bootstrap_checkpoint
 from quorate.log.quorum_state import QuorumStateFile
-from quorate.raft.batches import KRaftVersion, LeaderChange, Voters
-from quorate.raft.types import (
-    ElectionState,
-    Endpoint,
-    OffsetAndEpoch,
-    ReplicaKey,
-    Voter,
-    VoterSet,
-)
+from quorate.raft.batches import KRaftVersion, LeaderChange, VotersRecord
+from quorate.raft.types import ElectionState, OffsetAndEpoch, ReplicaKey, Voter, VoterSet
 from quorate.records.batch import build_control_batch, build_data_batch, parse_batches, stamp
 from quorate.recovery import change as change_module
 from quorate.recovery.change import BACKUP_PREFIX, NAMES_MAX, REPORT_PREFIX, create_backup_folder
@@ -85,7 +75,7 @@ def replica(
     for epoch, count in values:
         records = [LeaderChange(1, (), ())]
         if first and kraft_version:
-            records += [KRaftVersion(1), Voters(voters)]  # type: ignore[list-item]
+            records += [KRaftVersion(1), VotersRecord(voters)]  # type: ignore[list-item]
         first = False
         control = build_control_batch(records, 1)
         stamp(control, log.end_offset, epoch)
@@ -253,7 +243,7 @@ def test_the_survivors_log_goes_on_in_the_forced_epoch(tmp_path: Path) -> None:
     assert after.startswith(before)
     (forced,) = parse_batches(after[len(before) :])
     assert (forced.base_offset, forced.epoch) == (11, done.epoch)
-    assert [type(record) for record in forced.control] == [LeaderChange, Voters, Voters]
+    assert [type(record) for record in forced.control] == [LeaderChange, VotersRecord, VotersRecord]
     found = examine(directory)
     assert found.voters.is_only(found.key)
     assert found.end == OffsetAndEpoch(14, done.epoch)

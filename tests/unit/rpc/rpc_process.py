@@ -11,17 +11,14 @@ import contextlib
 import signal
 import sys
 import time
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
-from pathlib import Path
 
-from quorate.raft.errors import ErrorCode
+from quorate.common.error_codes import ErrorCode
 from quorate.raft.messages import CurrentLeader
 
+from tests.processes import running_module
 from tests.unit.rpc.rpc_support import Node, serving
-
-ROOT = Path(__file__).resolve().parents[3]
-
 
 STILL_S = 60.0
 
@@ -45,22 +42,9 @@ async def _serve(delay_s: float) -> None:
 @contextlib.asynccontextmanager
 async def running(delay_s: float = 0.0) -> AsyncIterator[tuple[Process, int]]:
     """The process of a leader that waits before it answers, and its port; killed in the end."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "tests.unit.rpc.rpc_process",
-        str(delay_s),
-        cwd=ROOT,
-        env={"PYTHONPATH": f"{ROOT / 'services'}:{ROOT}"},
-        stdout=PIPE,
-    )
-    assert process.stdout is not None
-    try:
+    async with running_module("tests.unit.rpc.rpc_process", delay_s) as process:
+        assert process.stdout is not None
         yield process, int(await process.stdout.readline())
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
 
 
 async def begun(process: Process, requests: int = 1) -> None:

@@ -10,7 +10,9 @@ from typing import Any
 
 from crc32c import crc32c
 from quorate.applications.sessions import Duplicate, ProducerSessions
-from quorate.raft.errors import ErrorCode
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
+from quorate.common.features import VersionRange
 from quorate.raft.messages import (
     AddVoterRequest,
     AdminResponse,
@@ -33,7 +35,7 @@ from quorate.raft.messages import (
     VoteRequest,
     VoteResponse,
 )
-from quorate.raft.types import Endpoint, OffsetAndEpoch, ReplicaKey, VersionRange, Voter, VoterSet
+from quorate.raft.types import OffsetAndEpoch, ReplicaKey, Voter, VoterSet
 from quorate.records.batch import BatchProducer, build_data_batch, read_header, stamp
 from quorate.rpc.server.grpc_server import RpcServer, start_server
 from quorate.rpc.server.handler import SharedChunk, WatchStream

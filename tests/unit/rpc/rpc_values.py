@@ -6,16 +6,11 @@ import base64
 import string
 
 from hypothesis import strategies as st
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
+from quorate.common.features import VersionRange
 from quorate.raft import messages as m
-from quorate.raft.errors import ErrorCode
-from quorate.raft.types import (
-    Endpoint,
-    OffsetAndEpoch,
-    ReplicaKey,
-    VersionRange,
-    Voter,
-    VoterSet,
-)
+from quorate.raft.types import OffsetAndEpoch, ReplicaKey, Voter, VoterSet
 
 INT32 = 2**31 - 1
 INT64 = 2**63 - 1

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from quorate.common.error_codes import ErrorCode
 from quorate.raft import messages as m
-from quorate.raft.errors import ErrorCode, ViolationError
+from quorate.raft.errors import ViolationError
 from quorate.records.batch import BatchProducer
 from quorate.rpc.wire import convert_append
 from quorate.rpc.wire import values as v

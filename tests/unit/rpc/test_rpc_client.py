@@ -12,9 +12,11 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
-from quorate.raft.errors import ErrorCode, MisuseError, ViolationError
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
+from quorate.raft.errors import MisuseError, ViolationError
 from quorate.raft.messages import AdminResponse, CurrentLeader
-from quorate.raft.types import Endpoint, ReplicaKey, Voter, VoterSet
+from quorate.raft.types import ReplicaKey, Voter, VoterSet
 from quorate.rpc.client import appending
 from quorate.rpc.client.channels import Channels
 from quorate.rpc.client.quorum_client import (
@@ -96,7 +98,7 @@ async def test_the_client_waits_for_an_election(pair: Pair) -> None:
 async def test_without_a_leader_the_client_says_what_the_nodes_say(pair: Pair) -> None:
     pair.lead(None, 4)
     async with QuorumClient(pair.addresses, request_timeout_ms=300) as client:
-        with pytest.raises(NoLeaderError, match="no leader in epoch 4") as failed:
+        with pytest.raises(NoLeaderError, match="reports no leader for epoch 4") as failed:
             await client.append_value(b"value")
         assert set(failed.value.attempts) == set(pair.addresses)
         with pytest.raises(NoLeaderError):

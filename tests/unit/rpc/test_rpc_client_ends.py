@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from quorate.common.endpoints import Endpoint
 from quorate.raft.errors import MisuseError
-from quorate.raft.types import Endpoint, ReplicaKey
+from quorate.raft.types import ReplicaKey
 from quorate.rpc.client.quorum_client import QuorumClient, UnreachableError
 
 from tests.unit.rpc.rpc_support import NO_HANG_S, Pair

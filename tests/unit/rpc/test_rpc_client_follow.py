@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from quorate.raft.errors import ErrorCode
+from quorate.common.error_codes import ErrorCode
 from quorate.raft.messages import CurrentLeader
 from quorate.raft.types import OffsetAndEpoch
 from quorate.records.batch import Record
 from quorate.rpc.client import following
+from quorate.rpc.client.following import StreamBackoff
 from quorate.rpc.client.quorum_client import (
     AdminError,
     NoLeaderError,
@@ -205,6 +207,20 @@ async def test_the_first_stream_must_open_in_time() -> None:
     async with QuorumClient(["127.0.0.1:1"]) as client:
         with pytest.raises(UnreachableError):
             await anext(client.read(follow=True, timeout_ms=300))
+
+
+async def test_errors_of_nodes_are_kept_if_the_time_ends_in_a_pause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def late(_: StreamBackoff) -> float:
+        asyncio.get_running_loop().call_soon(time.sleep, 0.6)
+        return 0.05
+
+    monkeypatch.setattr(StreamBackoff, "next_s", late)
+    node = Node(leader=CurrentLeader(3))
+    async with serving(node) as server, QuorumClient([address_of(server)]) as client:
+        with pytest.raises(NoLeaderError, match="NOT_LEADER_OR_FOLLOWER"):
+            await anext(client.read(follow=True, linearizable=True, timeout_ms=500))
 
 
 async def test_an_outage_of_all_nodes_is_survived() -> None:

@@ -10,7 +10,7 @@ from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 import pytest
-from quorate.raft.errors import ErrorCode
+from quorate.common.error_codes import ErrorCode
 from quorate.raft.types import OffsetAndEpoch
 from quorate.records.batch import Record
 from quorate.rpc.client import reading, shared_stream

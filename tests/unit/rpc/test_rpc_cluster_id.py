@@ -11,10 +11,11 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
 from quorate.metadata import requests as r
-from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import AdminResponse
-from quorate.raft.types import Endpoint, ReplicaKey
+from quorate.raft.types import ReplicaKey
 from quorate.rpc.client.quorum_client import AdminError, QuorumClient, UnreachableError
 from quorate.rpc.metadata_client import MetadataClient
 from quorate.rpc.wire.cluster_id import CLUSTER_ID_KEY, cluster_in, cluster_metadata

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from quorate.raft.errors import ErrorCode, ViolationError
+from quorate.common.batch_layout import HEADER_SIZE
+from quorate.common.error_codes import ErrorCode
+from quorate.raft.errors import ViolationError
 from quorate.raft.messages import CurrentLeader
 from quorate.rpc.errors import ConditionFailedError, renewed
 from quorate.rpc.wire.convert_append import (
@@ -16,7 +18,7 @@ from quorate.rpc.wire.convert_append import (
     encode_append_request,
     encode_append_response,
 )
-from quorate.rpc.wire.limits import BATCH_OVERHEAD_BYTES, RECORD_OVERHEAD_BYTES, batch_bytes
+from quorate.rpc.wire.limits import RECORD_OVERHEAD_BYTES, batch_bytes
 from quorate.rpc.wire.values import AppendOutcome, LogOffsets, OpaqueRecord
 from quorate.v1 import quorum_pb2
 
@@ -86,7 +88,7 @@ def test_responses_keep_the_actual_offsets(actual: LogOffsets) -> None:
 
 
 def test_null_values_take_no_space() -> None:
-    overhead = BATCH_OVERHEAD_BYTES + 2 * RECORD_OVERHEAD_BYTES
+    overhead = HEADER_SIZE + 2 * RECORD_OVERHEAD_BYTES
     assert batch_bytes([(b"key", None), (None, None)]) == overhead + 3
 
 

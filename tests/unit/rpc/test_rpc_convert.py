@@ -10,9 +10,10 @@ import pytest
 from google.protobuf.message import Message
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from quorate.common.error_codes import ErrorCode
 from quorate.raft import messages as m
 from quorate.raft.batches import Batch
-from quorate.raft.errors import ErrorCode, MisuseError, ViolationError
+from quorate.raft.errors import MisuseError, ViolationError
 from quorate.raft.types import ReplicaKey
 from quorate.records.batch import build_data_batch, stamp
 from quorate.rpc import fields

@@ -6,7 +6,7 @@ import copy
 import pickle
 
 import pytest
-from quorate.raft.errors import ErrorCode
+from quorate.common.error_codes import ErrorCode
 from quorate.rpc.errors import (
     AdminError,
     ClientError,

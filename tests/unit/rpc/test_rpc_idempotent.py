@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from quorate.applications.sessions import ProducerSessions
-from quorate.raft.errors import ErrorCode
+from quorate.common.error_codes import ErrorCode
 from quorate.raft.messages import CurrentLeader
 from quorate.records.batch import BatchProducer
 from quorate.rpc.client import idempotent

@@ -11,8 +11,9 @@ import pytest
 from google.protobuf.message import DecodeError, Message
 from hypothesis import given
 from hypothesis import strategies as st
+from quorate.common.error_codes import ErrorCode
 from quorate.metadata.authorizer import AclAuthorizer
-from quorate.raft.errors import ErrorCode, ViolationError
+from quorate.raft.errors import ViolationError
 from quorate.rpc.server.grpc_server import start_server
 from quorate.rpc.server.intake import INLINE_WEIGHT_MAX, LIGHT_BYTES_MAX, merged, read_request
 from quorate.rpc.wire import weighing

@@ -9,20 +9,21 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
+from quorate.common.features import VersionRange
+from quorate.common.identifiers import uuid_from_bytes
 from quorate.metadata import requests as r
-from quorate.raft.errors import ErrorCode, MisuseError, ViolationError
+from quorate.raft.errors import MisuseError, ViolationError
 from quorate.raft.messages import CurrentLeader
-from quorate.raft.types import Endpoint, VersionRange
-from quorate.records.primitives import uuid_from_bytes
 from quorate.rpc.errors import AdminError, NoLeaderError, UnreachableError
 from quorate.rpc.metadata_client import MetadataClient
-from quorate.rpc.wire.codec import UNSENT
+from quorate.rpc.wire.codec import UNSENT, Codec
 from quorate.rpc.wire.convert_metadata import (
-    METHODS,
+    METADATA_CODECS,
     TIMEOUT_MS,
     TIMEOUT_MS_MAX,
     MetadataAnswer,
-    Method,
 )
 from quorate.v1 import metadata_pb2
 
@@ -70,17 +71,19 @@ def values(hint: Any, name: str = "") -> st.SearchStrategy[Any]:
     return st.builds(hint, **{f.name: values(hints[f.name], f.name) for f in sent})
 
 
-@pytest.mark.parametrize("method", METHODS.values(), ids=lambda method: method.name)
+@pytest.mark.parametrize("codec", METADATA_CODECS.values(), ids=lambda codec: codec.method.name)
 @settings(max_examples=25)
 @given(data=st.data())
-def test_requests_and_responses_survive_the_wire(method: Method, data: st.DataObject) -> None:
-    request = data.draw(values(method.request_type))
-    sent = method.encode_request(request, 1234).SerializeToString()
-    assert method.decode_request(method.request_message.FromString(sent)) == (request, 1234)
-    response = data.draw(values(method.response_type))
+def test_requests_and_responses_survive_the_wire(codec: Codec, data: st.DataObject) -> None:
+    assert codec.method.values is not None
+    request_type, response_type = codec.method.values
+    request = data.draw(values(request_type))
+    sent = codec.encode_request(request, 1234).SerializeToString()
+    assert codec.decode_request(codec.method.request.FromString(sent)) == (request, 1234)
+    response = data.draw(values(response_type))
     answer = MetadataAnswer(ErrorCode.NONE, LEADER, response)
-    back = method.response_message.FromString(method.encode_answer(answer).SerializeToString())
-    assert method.decode_answer(back) == answer
+    back = codec.method.response.FromString(codec.encode_response(answer).SerializeToString())
+    assert codec.decode_response(back) == answer
 
 
 def test_every_request_has_a_method() -> None:
@@ -97,35 +100,35 @@ def test_every_request_has_a_method() -> None:
         r.ExpireDelegationToken,
         r.RenewDelegationToken,
     }
-    assert set(METHODS) == asked - {r.Request, r.Read} - kafkas
+    assert set(METADATA_CODECS) == asked - {r.Request, r.Read} - kafkas
 
 
 def test_a_request_that_says_no_time_gets_the_default_and_none_gets_for_ever() -> None:
-    method = METHODS[r.DescribeTopics]
-    assert method.decode_request(metadata_pb2.DescribeTopicsRequest())[1] == TIMEOUT_MS
+    codec = METADATA_CODECS[r.DescribeTopics]
+    assert codec.decode_request(metadata_pb2.DescribeTopicsRequest())[1] == TIMEOUT_MS
     long = metadata_pb2.DescribeTopicsRequest(timeout_ms=(1 << 31) - 1)
-    assert method.decode_request(long)[1] == TIMEOUT_MS_MAX
+    assert codec.decode_request(long)[1] == TIMEOUT_MS_MAX
     with pytest.raises(ViolationError, match="timeout_ms is -1"):
-        method.decode_request(metadata_pb2.DescribeTopicsRequest(timeout_ms=-1))
+        codec.decode_request(metadata_pb2.DescribeTopicsRequest(timeout_ms=-1))
 
 
 def test_what_is_broken_is_named() -> None:
     broken = metadata_pb2.DeleteTopicsRequest(topics=[metadata_pb2.TopicRef(topic_id=b"short")])
     with pytest.raises(ViolationError, match=r"topic_id: a UUID has 16 bytes, not 5"):
-        METHODS[r.DeleteTopics].decode_request(broken)
+        METADATA_CODECS[r.DeleteTopics].decode_request(broken)
     lacks = metadata_pb2.IncrementalAlterConfigsRequest(changes=[metadata_pb2.ConfigChange()])
     with pytest.raises(ViolationError, match="resource: it is missing"):
-        METHODS[r.IncrementalAlterConfigs].decode_request(lacks)
+        METADATA_CODECS[r.IncrementalAlterConfigs].decode_request(lacks)
     too_many = r.CreateTopics((r.NewTopic("t", partitions=1 << 40),))
     with pytest.raises(MisuseError, match="partitions"):
-        METHODS[r.CreateTopics].encode_request(too_many, 1)
+        METADATA_CODECS[r.CreateTopics].encode_request(too_many, 1)
 
 
 def test_a_refusal_of_the_whole_is_the_answers_error() -> None:
-    method = METHODS[r.CreateTopics]
+    codec = METADATA_CODECS[r.CreateTopics]
     refused = r.Refused(ErrorCode.POLICY_VIOLATION, "too much")
-    message = method.encode_answer(MetadataAnswer(ErrorCode.NONE, LEADER, refused))
-    decoded = method.decode_answer(message)
+    message = codec.encode_response(MetadataAnswer(ErrorCode.NONE, LEADER, refused))
+    decoded = codec.decode_response(message)
     assert (decoded.error, decoded.message, decoded.response) == (
         ErrorCode.POLICY_VIOLATION,
         "too much",

@@ -7,7 +7,13 @@ import asyncio
 import pytest
 from quorate.rpc.server import response_memory as rooms
 from quorate.rpc.server.arrivals import DECAY_BYTES, MESSAGE_BYTES, Arrivals, Flow
-from quorate.rpc.server.response_memory import SMALL_BYTES, MemoryReservation, ResponseMemory
+from quorate.rpc.server.response_memory import (
+    SMALL_BYTES,
+    UNCOUNTED_BYTES,
+    MemoryReservation,
+    NoRoomError,
+    ResponseMemory,
+)
 
 MIB = 1 << 20
 A, B = "ipv4:127.0.0.1:1", "ipv4:127.0.0.1:2"
@@ -16,8 +22,8 @@ A, B = "ipv4:127.0.0.1:1", "ipv4:127.0.0.1:2"
 class Memory(ResponseMemory):
     """Of 4 MiB; notes whom it ends."""
 
-    def __init__(self) -> None:
-        super().__init__(4 * MIB)
+    def __init__(self, **fields: int) -> None:
+        super().__init__(4 * MIB, **fields)
         self.ended: list[str] = []
         self.end = lambda peer, _reason: self.ended.append(peer)
 
@@ -49,6 +55,61 @@ async def test_small_answers_hold_nothing_and_one_fits_always() -> None:
         assert memory.bytes == 0
         await held.settle(100 * MIB)
         assert memory.bytes == 100 * MIB
+    assert memory.bytes == 0
+
+
+async def settled(memory: Memory, peer: str, size: int, *, is_owned: bool) -> MemoryReservation:
+    held = memory.hold(peer)
+    await held.settle(size, is_owned=is_owned)
+    return held
+
+
+async def test_small_answers_have_room_of_their_own_and_wait_for_it() -> None:
+    memory = Memory(small_bytes_max=3 * SMALL_BYTES)
+    assert memory.small is not None
+    large = await memory.held(A, 4 * MIB)
+    few = [await settled(memory, A, SMALL_BYTES, is_owned=True) for _ in range(3)]
+    assert memory.small.bytes == 3 * SMALL_BYTES
+    (await settled(memory, A, UNCOUNTED_BYTES, is_owned=True)).release()
+    waiting = asyncio.create_task(settled(memory, B, SMALL_BYTES, is_owned=True))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    few[0].release()
+    few.append(await asyncio.wait_for(waiting, 1))
+    # One that has reserved the room of a large answer keeps what it needs until it is its turn.
+    large.release()
+    reserved = await memory.held(B, 4 * MIB)
+    waiting_too = asyncio.create_task(reserved.settle(SMALL_BYTES))
+    await asyncio.sleep(0)
+    assert memory.bytes == SMALL_BYTES
+    few[1].release()
+    await asyncio.wait_for(waiting_too, 1)
+    assert memory.bytes == 0
+    for each in (*few, reserved):
+        each.release()
+    assert memory.small.bytes == 0
+
+
+@pytest.mark.parametrize("size", [SMALL_BYTES, MIB])
+async def test_answers_that_exist_and_wait_are_bounded(size: int) -> None:
+    """Of too many, those of the connection with the most are given up; replicas' are shared."""
+    memory = Memory(small_bytes_max=4 * SMALL_BYTES)
+    held = [await settled(memory, A, size, is_owned=True) for _ in range(4)]
+    shared = asyncio.create_task(settled(memory, B, size, is_owned=False))
+    other = asyncio.create_task(settled(memory, B, size, is_owned=True))
+    greedy = [asyncio.create_task(settled(memory, A, size, is_owned=True)) for _ in range(20)]
+    await asyncio.sleep(0.01)
+    rejected = [each for each in greedy if each.done()]
+    assert rejected == greedy[3:], "the last ones, beyond the size of the room"
+    for each in rejected:
+        with pytest.raises(NoRoomError):
+            each.result()
+    for each in held:
+        each.release()
+    async with asyncio.timeout(1):
+        for each in await asyncio.gather(shared, other, *greedy[:2]):
+            each.release()
+        (await greedy[2]).release()
     assert memory.bytes == 0
 
 

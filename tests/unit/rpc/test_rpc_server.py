@@ -16,9 +16,11 @@ import grpc.aio
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
-from quorate.raft.errors import ErrorCode, MisuseError
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
+from quorate.raft.errors import MisuseError
 from quorate.raft.messages import CurrentLeader, VoteRequest
-from quorate.raft.types import Endpoint, ReplicaKey
+from quorate.raft.types import ReplicaKey
 from quorate.rpc.client.channels import EOF
 from quorate.rpc.errors import ListenError, PortInUseError
 from quorate.rpc.server.grpc_server import (

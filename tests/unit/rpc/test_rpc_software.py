@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
+from quorate.common.features import VersionRange
 from quorate.metadata.requests import ControllerDescription
-from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import CurrentLeader, DescribeQuorumResponse, ReplicaStatus
-from quorate.raft.types import Endpoint, ReplicaKey, VersionRange, Voter, VoterSet
+from quorate.raft.types import ReplicaKey, Voter, VoterSet
 from quorate.rpc.client.routing import Route
 from quorate.rpc.software import UNKNOWN, Software, grpc_endpoints, software_of
 from quorate.rpc.wire.values import NodeStatus

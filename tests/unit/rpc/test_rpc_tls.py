@@ -11,8 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from quorate.common.endpoints import Endpoint
 from quorate.raft.messages import VoteRequest, VoteResponse
-from quorate.raft.types import Endpoint
+from quorate.rpc.client.handshake_faults import CLOSED, PREFIX, is_handshake_fault
 from quorate.rpc.client.quorum_client import QuorumClient, UnreachableError
 from quorate.rpc.client.transport import PeerTransport, TransportError, TransportKind
 from quorate.rpc.errors import TlsError
@@ -77,6 +78,54 @@ async def test_others_are_not_let_in(make: Make, who: str) -> None:
             with pytest.raises(UnreachableError):
                 await client.append_value(b"value")
     assert node.asked == []
+
+
+REJECTED = f"{PREFIX}the node's certificate was rejected: unable to get local issuer certificate"
+
+
+@needs_openssl
+@pytest.mark.parametrize(
+    ("who", "fault"),
+    [
+        ("no TLS", CLOSED),
+        ("no certificate", CLOSED),
+        ("a certificate of another authority", CLOSED),
+        ("trust in another authority", REJECTED),
+    ],
+)
+async def test_a_client_is_told_why_the_handshake_failed(make: Make, who: str, fault: str) -> None:
+    ours, theirs = make("server", "ours"), make("stranger", "theirs")
+    tls = {
+        "no TLS": None,
+        "no certificate": TlsConfig(ca=ours.ca),
+        "a certificate of another authority": TlsConfig(theirs.certificate, theirs.key, ours.ca),
+        "trust in another authority": theirs,
+    }[who]
+    async with serving(Node(), ours) as server:
+        assert await fault_of(endpoint_of(server), tls) == fault
+
+
+@needs_openssl
+async def test_a_client_is_told_of_a_wrong_name_and_of_a_listener_without_tls(make: Make) -> None:
+    ours = make("server", "ours")
+    async with serving(Node(), ours) as server:
+        other = replace(endpoint_of(server), host="localhost")
+        name = f"{PREFIX}the node's certificate does not contain the name or address in use"
+        assert await fault_of(other, ours) == name
+    async with serving(Node(), None) as server:
+        fault = await fault_of(endpoint_of(server), ours)
+        assert fault == f"{PREFIX}the listener does not use TLS"
+
+
+async def fault_of(endpoint: Endpoint, tls: TlsConfig | None) -> str:
+    """Why a node is not reached, which is known as a fault of the handshake."""
+    transport = PeerTransport(CLUSTER, tls)
+    with pytest.raises(TransportError) as failed:
+        await transport.call(endpoint, VOTE, 10_000)
+    await transport.close()
+    assert is_handshake_fault(failed.value.text)
+    assert failed.value.nothing_done
+    return failed.value.text
 
 
 @needs_openssl

@@ -10,7 +10,9 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from quorate.raft.errors import ErrorCode, MisuseError
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
+from quorate.raft.errors import MisuseError
 from quorate.raft.messages import (
     AddVoterRequest,
     AdminResponse,
@@ -28,7 +30,7 @@ from quorate.raft.messages import (
     VoteRequest,
     VoteResponse,
 )
-from quorate.raft.types import Endpoint, OffsetAndEpoch, Voter, VoterSet
+from quorate.raft.types import OffsetAndEpoch, Voter, VoterSet
 from quorate.rpc.client.transport import FetchStream, PeerTransport, TransportError, TransportKind
 from quorate.rpc.wire.limits import ChannelLimits, ServerLimits
 

@@ -18,14 +18,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from quorate.common.endpoints import Endpoint
+from quorate.log.config import LogConfig
 from quorate.log.disk import Disk
-from quorate.log.metadata_log import LogConfig, MetadataLog, write_bootstrap_checkpoint
+from quorate.log.metadata_log import MetadataLog, write_bootstrap_checkpoint
 from quorate.log.quorum_state import QuorumStateFile
 from quorate.raft import InitialState, LogState, RaftConfig, RaftNode
 from quorate.raft import outputs as out
 from quorate.raft.messages import FetchRequest, FetchResponse, Response
 from quorate.raft.roles import Unattached
-from quorate.raft.types import Endpoint, ReplicaKey, Voter, VoterSet
+from quorate.raft.types import ReplicaKey, Voter, VoterSet
 from quorate.records.batch import build_data_batch, parse_batches
 from quorate.records.primitives import Buffer
 from quorate.rpc.errors import TransportError, TransportKind
@@ -34,7 +36,8 @@ from quorate.runtime.driver import RaftDriver
 from quorate.runtime.metadata_loader import MetadataLoader
 from quorate.runtime.outbound import Outbound
 from quorate.runtime.pending_appends import Commit, CommitOutcome
-from quorate.runtime.snapshots import SnapshotPolicy, Snapshotter
+from quorate.runtime.snapshot_policy import SnapshotPolicy
+from quorate.runtime.snapshots import Snapshotter
 
 CLUSTER = "yFPgY5iXQYqr5sMxfdxu0Q"
 DIRECTORIES = ("Rigw3vfNRMmcl9pdbu4hDQ", "SGVsbG9Xb3JsZEhlbGxvVw", "QUJDREVGR0hJSktMTU5PUA")

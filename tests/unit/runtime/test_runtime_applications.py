@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 from quorate.applications import NO_OFFSET, ApplicationState, digest_of
+from quorate.common.error_codes import ErrorCode
+from quorate.common.features import METADATA_VERSION
 from quorate.metadata import requests as r
-from quorate.metadata.metadata_version import APPLICATION_VERSION, LATEST_LEVEL, METADATA_VERSION
-from quorate.raft.errors import ErrorCode
+from quorate.metadata.metadata_version import APPLICATION_VERSION, LATEST_LEVEL
 from quorate.raft.types import OffsetAndEpoch
 from quorate.records import metadata as rec
 from quorate.records.batch import build_data_batch, keep_base_offset

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from quorate.applications import NO_OFFSET, UNKNOWN_OFFSET, digest_of
-from quorate.log.metadata_log import LogConfig
+from quorate.log.config import LogConfig
 from quorate.raft.types import OffsetAndEpoch
 from quorate.records.batch import build_data_batch, has_keys, read_header, snapshot_records
 from quorate.records.metadata import ApplicationTag, FeatureLevelRecord

@@ -18,10 +18,11 @@ from pathlib import Path
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from quorate.applications import NO_OFFSET, digest_of
-from quorate.log.metadata_log import LogConfig
+from quorate.common.error_codes import ErrorCode
+from quorate.common.features import METADATA_VERSION
+from quorate.log.config import LogConfig
 from quorate.metadata.config.config_defs import CLEANUP_POLICY
-from quorate.metadata.metadata_version import APPLICATION_VERSION, METADATA_VERSION
-from quorate.raft.errors import ErrorCode
+from quorate.metadata.metadata_version import APPLICATION_VERSION
 from quorate.records.batch import build_data_batch, has_keys, read_header, snapshot_records
 from quorate.records.metadata import ApplicationTag, ConfigRecord, FeatureLevelRecord
 from quorate.rpc.client.reading import records_of

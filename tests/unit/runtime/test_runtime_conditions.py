@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from quorate.history import HistoryChecker
-from quorate.metadata.metadata_version import APPLICATION_VERSION, LATEST_LEVEL, METADATA_VERSION
-from quorate.raft.errors import ErrorCode
+from quorate.common.error_codes import ErrorCode
+from quorate.common.features import METADATA_VERSION
+from quorate.linearizability import HistoryChecker
+from quorate.metadata.metadata_version import APPLICATION_VERSION, LATEST_LEVEL
 from quorate.records import metadata as rec
 from quorate.records.batch import iter_batches, iter_records
 from quorate.rpc.wire.values import NOT_APPENDED, AppendOutcome, LogOffsets, OpaqueRecord

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
 from quorate.metadata import requests as r
-from quorate.metadata.controller import ControllerSettings, MetadataController
+from quorate.metadata.controller import MetadataController
 from quorate.metadata.metadata_version import APPLICATION_VERSION
-from quorate.raft.errors import ErrorCode
+from quorate.metadata.settings import ControllerSettings
 from quorate.raft.messages import AddVoterRequest
 from quorate.raft.roles import Leader, Transfer
-from quorate.raft.types import Endpoint
 from quorate.records import metadata as rec
 from quorate.rpc.wire.values import AppendOutcome
 from quorate.runtime.metadata_loader import MetadataLoader
@@ -25,7 +26,8 @@ from quorate.runtime.metadata_service import (
     MetadataService,
 )
 from quorate.runtime.service import NodeService
-from quorate.runtime.snapshots import SnapshotPolicy, Snapshotter
+from quorate.runtime.snapshot_policy import SnapshotPolicy
+from quorate.runtime.snapshots import Snapshotter
 
 from tests.unit.runtime import replicas
 from tests.unit.runtime.test_runtime_metadata_service import (

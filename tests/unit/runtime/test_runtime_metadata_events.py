@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from quorate.common.error_codes import ErrorCode
+from quorate.common.identifiers import uuid_from_bytes
 from quorate.metadata.image.metadata_image import AnyRecord, MetadataImage
-from quorate.raft.errors import ErrorCode
 from quorate.records import metadata as rec
 from quorate.records.metadata.nodes import FENCE, IN_CONTROLLED_SHUTDOWN, UNFENCE
-from quorate.records.primitives import uuid_from_bytes
 from quorate.runtime.metadata_events import BURST, INTERVAL_S, NAMES_MAX, MetadataEvents
 
 from tests.unit.runtime.test_runtime_metadata_service import running, wait_for_leadership

@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from quorate.log.metadata_log import LogConfig, MetadataLog
+from quorate.common.endpoints import Endpoint
+from quorate.log.config import LogConfig
+from quorate.log.metadata_log import MetadataLog
 from quorate.metadata.image.delta import MetadataDelta
 from quorate.metadata.image.metadata_image import MetadataImage, ReplayError
-from quorate.raft.types import Endpoint, OffsetAndEpoch, ReplicaKey, Voter, VoterSet
+from quorate.raft.types import OffsetAndEpoch, ReplicaKey, Voter, VoterSet
 from quorate.records import metadata as rec
 from quorate.records.batch import (
     build_data_batch,

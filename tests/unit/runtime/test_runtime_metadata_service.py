@@ -12,17 +12,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
+from quorate.log.config import LogConfig
 from quorate.log.disk import Disk
-from quorate.log.metadata_log import LogConfig, MetadataLog, write_bootstrap_checkpoint
+from quorate.log.metadata_log import MetadataLog, write_bootstrap_checkpoint
 from quorate.log.quorum_state import QuorumStateFile
 from quorate.metadata import requests as r
-from quorate.metadata.controller import ControllerSettings, MetadataController
+from quorate.metadata.controller import MetadataController
 from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.metadata.metadata_version import SUPPORTED
+from quorate.metadata.settings import ControllerSettings
 from quorate.raft import InitialState, LogState, RaftConfig, RaftNode
-from quorate.raft.errors import ErrorCode
 from quorate.raft.roles import Leader, Transfer
-from quorate.raft.types import Endpoint, ReplicaKey, Voter, VoterSet
+from quorate.raft.types import ReplicaKey, Voter, VoterSet
 from quorate.records import metadata as rec
 from quorate.rpc.client.transport import PeerTransport
 from quorate.rpc.wire.convert_metadata import MetadataAnswer

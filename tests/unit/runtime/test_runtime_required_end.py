@@ -8,12 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from quorate.log.metadata_log import LogConfig, MetadataLog, write_bootstrap_checkpoint
+from quorate.common.endpoints import Endpoint
+from quorate.log.config import LogConfig
+from quorate.log.metadata_log import MetadataLog, write_bootstrap_checkpoint
 from quorate.log.quorum_state import QuorumStateFile
 from quorate.log.required_end import RequiredEndFile
 from quorate.raft import InitialState, LogState, RaftConfig, RaftNode
 from quorate.raft.required_end import adopt
-from quorate.raft.types import Endpoint, OffsetAndEpoch, ReplicaKey, RequiredEnd, Voter, VoterSet
+from quorate.raft.types import OffsetAndEpoch, ReplicaKey, RequiredEnd, Voter, VoterSet
 from quorate.rpc.client.transport import PeerTransport
 from quorate.runtime.clock import Clock
 from quorate.runtime.driver import RaftDriver

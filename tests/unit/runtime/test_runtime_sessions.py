@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from quorate.applications import ProducerSessions
-from quorate.raft.errors import ErrorCode
+from quorate.common.error_codes import ErrorCode
 from quorate.records import metadata as rec
 from quorate.records.batch import BatchProducer, iter_records, read_header
 from quorate.rpc.wire.values import AppendOutcome, LogOffsets, OpenProducerRequest

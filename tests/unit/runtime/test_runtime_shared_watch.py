@@ -8,8 +8,8 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
-from quorate.log.metadata_log import LogConfig
-from quorate.raft.types import Endpoint
+from quorate.common.endpoints import Endpoint
+from quorate.log.config import LogConfig
 from quorate.rpc.client import shared_stream
 from quorate.rpc.client.quorum_client import OffsetCompactedError, QuorumClient
 

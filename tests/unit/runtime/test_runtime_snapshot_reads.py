@@ -17,12 +17,14 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
+from quorate.log.config import LogConfig
 from quorate.log.errors import OffsetOutOfRangeError
-from quorate.log.metadata_log import LogConfig, MetadataLog, write_bootstrap_checkpoint
+from quorate.log.metadata_log import MetadataLog, write_bootstrap_checkpoint
 from quorate.log.quorum_state import QuorumStateFile
 from quorate.raft import InitialState, LogState, RaftConfig, RaftNode
-from quorate.raft.errors import ErrorCode
-from quorate.raft.types import Endpoint, OffsetAndEpoch, ReplicaKey, Voter, VoterSet
+from quorate.raft.types import OffsetAndEpoch, ReplicaKey, Voter, VoterSet
 from quorate.records import metadata as rec
 from quorate.records.batch import build_data_batch, iter_batches
 from quorate.records.primitives import Buffer
@@ -35,7 +37,8 @@ from quorate.runtime.metadata_batches import holds_metadata, snapshot_batches
 from quorate.runtime.metadata_loader import MetadataLoader
 from quorate.runtime.outbound import Outbound
 from quorate.runtime.service import NodeService
-from quorate.runtime.snapshots import SnapshotPolicy, Snapshotter
+from quorate.runtime.snapshot_policy import SnapshotPolicy
+from quorate.runtime.snapshots import Snapshotter
 
 from tests.unit.log.log_support import QuickDisk
 

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from quorate.common.error_codes import ErrorCode
 from quorate.log.disk import Disk
 from quorate.log.metadata_log import PARTITION_DIRECTORY
 from quorate.log.snapshots import SnapshotStore
-from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import (
     CurrentLeader,
     DescribeQuorumRequest,

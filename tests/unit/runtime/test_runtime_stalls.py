@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from quorate.raft.errors import ErrorCode
+from quorate.common.error_codes import ErrorCode
 from quorate.raft.outputs import RoleName
 
 from tests.unit.runtime.replicas import alone, leader_of, trio, until

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import grpc.aio
 import pytest
-from quorate.raft.errors import ErrorCode
+from quorate.common.error_codes import ErrorCode
 from quorate.raft.messages import CurrentLeader
 from quorate.rpc.client.quorum_client import AdminError
 from quorate.rpc.principals import Caller

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -10,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from quorate.log.metadata_log import LogConfig
-from quorate.raft.errors import ErrorCode
+from quorate.common.error_codes import ErrorCode
+from quorate.log.config import LogConfig
 from quorate.raft.types import OffsetAndEpoch
 from quorate.records.batch import Record
 from quorate.rpc.client.quorum_client import AdminError, OffsetCompactedError, QuorumClient
 from quorate.rpc.server.handler import SharedChunk
+from quorate.rpc.server.response_memory import SMALL_BYTES, ResponseMemory
 from quorate.rpc.wire.limits import ServerLimits
 from quorate.rpc.wire.values import ReadChunk, ReadRequest
 from quorate.runtime import watchers
@@ -47,6 +49,9 @@ class Sink:
         self.go.set()
         self.aborted = ""
 
+    def try_reserve(self, size: int) -> bool:
+        return True
+
     async def reserve(self, size: int) -> None:
         return None
 
@@ -67,6 +72,35 @@ class Sink:
     @property
     def records_sent(self) -> list[SharedChunk]:
         return [each for each in self.shared if each.chunk.records]
+
+
+class BoundedSink(Sink):
+    """One whose large chunks need room, and that keeps only their offsets."""
+
+    def __init__(self, memory: ResponseMemory, peer: str) -> None:
+        super().__init__(peer)
+        self.taken: list[int] = []
+        self.is_busy = False
+        self._held = memory.hold(peer)
+
+    def try_reserve(self, size: int) -> bool:
+        return self._held.try_reserve(size)
+
+    async def reserve(self, size: int) -> None:
+        await self._held.reserve(size)
+
+    async def send(self, shared: SharedChunk) -> int:
+        size = len(shared.chunk.records)
+        assert size <= max(self._held.size, SMALL_BYTES)
+        await self._held.settle(size)
+        if size:
+            self.is_busy = True
+            await self.go.wait()
+            self.is_busy = False
+            self.go.clear()
+        self._held.release()
+        self.taken.append(shared.chunk.next_offset)
+        return size
 
 
 def follow(offset: int = 0, **fields: Any) -> ReadRequest:
@@ -209,6 +243,51 @@ async def test_a_slow_watcher_delays_nobody_and_holds_one_chunk(tmp_path: Path) 
         assert len(slow.records_sent) < 15
         sizes = [len(each.chunk.records) for each in slow.records_sent]
         assert max(sizes) <= watchers.CHUNK_BYTES
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def busy(sinks: list[BoundedSink]) -> list[BoundedSink]:
+    """Those that are being sent a chunk."""
+    return [sink for sink in sinks if sink.is_busy]
+
+
+def large_chunks() -> int:
+    """How many chunks of more than `SMALL_BYTES` are in memory."""
+    return sum(
+        isinstance(each, SharedChunk) and len(each.chunk.records) > SMALL_BYTES
+        for each in gc.get_objects()
+    )
+
+
+@pytest.mark.parametrize("config", [None, FILES], ids=["from memory", "from files"])
+async def test_a_watcher_that_waits_holds_no_large_chunk(
+    tmp_path: Path, config: LogConfig | None
+) -> None:
+    """Watchers that do not read in step share no chunk: each would have one of its own."""
+    size = 2 * SMALL_BYTES
+    gc.collect()
+    async with served(tmp_path / "a", keepalive_s=600.0, log_config=config) as node:
+        memory = ResponseMemory(5 * size // 2)  # two chunks
+        memory.end = lambda _peer, _reason: None
+        sinks = [BoundedSink(memory, f"ipv4:10.0.0.1:{port}") for port in range(20)]
+        begin = node.replica.log.end_offset
+        tasks = [asyncio.create_task(node.hub.serve(follow(begin), sink)) for sink in sinks]
+        await until("all wait", lambda: all(sink.taken for sink in sinks))
+        for sink in sinks:
+            sink.go.clear()
+        ends = [await node.replica.commit(size=size) + 1 for _ in range(3)]
+        while waiting := [sink for sink in sinks if sink.taken[-1] < ends[-1]]:
+            most = min(2, len(waiting))
+            await until("as many as fit are served", lambda n=most: len(busy(sinks)) == n)
+            assert large_chunks() <= 3
+            taken = busy(sinks)[0]
+            taken.go.set()
+            await until("it has the chunk", lambda sink=taken: not sink.go.is_set())
+        assert all(sink.taken == [begin, *ends] for sink in sinks)
+        await until("all room is free", lambda: memory.bytes == 0)
+        await until("only the dispatcher's last is left", lambda: large_chunks() <= 1)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -431,7 +510,7 @@ async def test_the_clients_of_a_node_that_stops_continue_at_another(tmp_path: Pa
 
 
 def _endpoint(node: Served) -> Any:
-    from quorate.raft.types import Endpoint
+    from quorate.common.endpoints import Endpoint
 
     host, _, port = node.address.rpartition(":")
     return Endpoint("CONTROLLER", host, int(port))

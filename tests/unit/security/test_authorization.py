@@ -8,12 +8,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
 from quorate.metadata import requests as r
 from quorate.metadata.acls import LITERAL
 from quorate.metadata.authorizer import CLUSTER, AclAuthorizer, Operation, Resource, ResourceType
 from quorate.raft import messages as m
-from quorate.raft.errors import ErrorCode
-from quorate.raft.types import Endpoint, OffsetAndEpoch, ReplicaKey, Voter
+from quorate.raft.types import OffsetAndEpoch, ReplicaKey, Voter
 from quorate.rpc.principals import Caller
 from quorate.rpc.server.authorizer import AuthorizationResult, Denial
 from quorate.rpc.wire.methods import RPC_METHODS, Callers, RpcMethod

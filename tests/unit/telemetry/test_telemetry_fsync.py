@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 from quorate.log import writer
+from quorate.log.config import LogConfig
 from quorate.log.disk import Disk
-from quorate.log.metadata_log import LogConfig, MetadataLog
+from quorate.log.metadata_log import MetadataLog
 from quorate.records.batch import build_data_batch, stamp
 
 

@@ -19,13 +19,14 @@ from quorate.bridge.leader_requests import LeaderRequests
 from quorate.bridge.leader_service import KafkaLedService
 from quorate.bridge.peer import KafkaPeers
 from quorate.bridge.sasl_config import OAUTHBEARER, PLAIN
+from quorate.common.error_codes import ErrorCode
 from quorate.controller.config import ControllerConfig
 from quorate.controller.kafka.settings import LISTENER
 from quorate.metadata.requests import RegisterBroker
 from quorate.process.extension import NodeComponents
 from quorate.process.node import PeersFactory
-from quorate.raft.errors import ErrorCode
 from quorate.raft.types import VoterSet
+from quorate.rpc.cancellation import cancel_tasks
 from quorate.rpc.client.transport import Peers
 from quorate.rpc.wire.convert_metadata import MetadataAnswer
 from quorate.runtime.service import NodeService
@@ -56,9 +57,7 @@ class KafkaListener:
         self._task = supervise(self._open(), "kafka-listener", on_fatal, endless=False)
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await cancel_tasks(self._task)
         await self.bridge.close()
 
     async def _open(self) -> None:
@@ -157,7 +156,7 @@ def _bridge(
         kafka.connections_per_address_max,
         kafka.security.client_auth,
         kafka.security.sasl,
-        config.token_secret_key or "",
+        config.metadata.token_secret_key or "",
         kafka.quota_window_count,
         kafka.quota_window_s,
         serves_voters=kafka.serves_voters,

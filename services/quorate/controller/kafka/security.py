@@ -15,11 +15,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from quorate.bridge.sasl_config import MECHANISMS, OAUTHBEARER, PLAIN, OAuthConfig, SaslConfig
+from quorate.common import config_types as types
+from quorate.common.config_types import INT_MAX, LONG_MAX
+from quorate.common.setting import Setting
 from quorate.controller.kafka.jaas import parse_jaas
-from quorate.process import config_types as types
-from quorate.process.config_types import INT_MAX, LONG_MAX
 from quorate.process.properties import LISTENER_PREFIX, ParsedProperties
-from quorate.process.setting import Setting
 
 CLIENT_AUTH = "ssl.client.auth"
 ENABLED = "sasl.enabled.mechanisms"
@@ -152,10 +152,12 @@ BY_LISTENER: frozenset[str] = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class KafkaSecurity:
-    """client_auth: required, requested or none, on an encrypted listener. sasl: None without."""
+    """How clients of the listener for Kafka's protocol authenticate."""
 
     client_auth: str = "required"
+    """Whether clients present a certificate with TLS: required, requested or none."""
     sasl: SaslConfig | None = None
+    """The SASL configuration, None without SASL."""
 
 
 def read_kafka_security(parsed: ParsedProperties, listener: str, protocol: str) -> KafkaSecurity:

@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from quorate.common.config_types import ConfigType, choice, integer
+from quorate.common.setting import Setting, setting
 from quorate.controller.kafka.security import KafkaSecurity
-from quorate.process.config_types import ConfigType, choice, integer
 from quorate.process.properties import ParsedProperties
-from quorate.process.setting import Setting, declared_in, setting
 
 LISTENER = "quorate.kafka.listener.name"
 FORWARDED_SUPER_USERS = "quorate.kafka.forwarded.super.users"
@@ -32,9 +32,10 @@ LISTENER_NAME = ConfigType("string", "the name of a listener", _listener_name)
 
 @dataclass(frozen=True, slots=True)
 class KafkaListenerSettings:
-    """The listener for Kafka's brokers. name: None if there is none."""
+    """The listener for Kafka's brokers."""
 
     name: str | None = None
+    """The name of the listener, None if there is none."""
     forwards_super_users: bool = False
     """Whether brokers may forward requests of super users."""
     connections_max: int = setting(
@@ -86,7 +87,6 @@ class KafkaListenerSettings:
 
 
 KAFKA_LISTENER_SETTINGS: tuple[Setting, ...] = (
-    *declared_in(KafkaListenerSettings),
     Setting(
         LISTENER,
         LISTENER_NAME,
@@ -110,37 +110,37 @@ KAFKA_LISTENER_SETTINGS: tuple[Setting, ...] = (
 
 
 def read_kafka_listener(
-    parsed: ParsedProperties, security: KafkaSecurity, encrypted: Collection[str]
+    parsed: ParsedProperties,
+    declared: KafkaListenerSettings,
+    security: KafkaSecurity,
+    encrypted: Collection[str],
 ) -> KafkaListenerSettings:
-    """The settings of the listener for Kafka's brokers. encrypted: the names of all encrypted
-    listeners. Raises ConfigError.
+    """Check the settings of the listener for Kafka's brokers, and add those that are derived.
+
+    encrypted: the names of all encrypted listeners. Raises ConfigError.
     """
     listener = _listener(parsed)
-    peer_protocol = _peer_protocol(parsed, listener, security, encrypted)
+    _check_peer_protocol(parsed, declared.peer_protocol, listener, security, encrypted)
     for name in (FORWARDED_SUPER_USERS, CONNECTIONS_MAX, CONNECTIONS_PER_ADDRESS_MAX):
         if listener is None and name in parsed:
             parsed.warnings.append(
                 f"{parsed.places[name]}: {name} has no effect without {LISTENER}: ignored"
             )
-    return KafkaListenerSettings(
-        listener,
+    return replace(
+        declared,
+        name=listener,
         forwards_super_users=parsed.get(FORWARDED_SUPER_USERS) == "allow",
-        connections_max=parsed.get(CONNECTIONS_MAX),
-        connections_per_address_max=parsed.get(CONNECTIONS_PER_ADDRESS_MAX),
-        quota_window_count=parsed.get("controller.quota.window.num"),
-        quota_window_s=parsed.get("controller.quota.window.size.seconds"),
-        peer_protocol=peer_protocol,
         security=security,
     )
 
 
-def _peer_protocol(
+def _check_peer_protocol(
     parsed: ParsedProperties,
+    protocol: str,
     listener: str | None,
     security: KafkaSecurity,
     encrypted: Collection[str],
-) -> str:
-    protocol: str = parsed.get(PEER_PROTOCOL)
+) -> None:
     if protocol == KAFKA and listener is None:
         parsed.fail(PEER_PROTOCOL, f"{KAFKA} requires {LISTENER}")
     if protocol == KAFKA and security.sasl is not None:
@@ -157,7 +157,6 @@ def _peer_protocol(
             f"controllers would not authenticate to each other: map {listener} to SSL in "
             "listener.security.protocol.map, with ssl.client.auth=required",
         )
-    return protocol
 
 
 def _listener(parsed: ParsedProperties) -> str | None:

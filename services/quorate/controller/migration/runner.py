@@ -36,6 +36,8 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from quorate.bridge.propagation import Propagation
+from quorate.common.error_codes import ErrorCode
+from quorate.common.features import METADATA_VERSION
 from quorate.controller.config import ControllerConfig
 from quorate.controller.kafka.settings import LISTENER
 from quorate.controller.migration.metrics import MigrationMetrics, migration_samples
@@ -45,7 +47,6 @@ from quorate.log.meta_properties import random_uuid
 from quorate.metadata.image.delta import MetadataDelta
 from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.metadata.managers.feature_manager import bootstrap_records
-from quorate.metadata.metadata_version import METADATA_VERSION
 from quorate.metadata.requests import (
     BrokerHeartbeat,
     DescribeCluster,
@@ -57,7 +58,6 @@ from quorate.migration.copying import copy
 from quorate.migration.errors import FencedError, MigrationError, WrongClusterError
 from quorate.migration.znodes import Tree
 from quorate.process.extension import NodeComponents
-from quorate.raft.errors import ErrorCode
 from quorate.raft.roles import Leader
 from quorate.records.metadata import (
     AbortTransactionRecord,
@@ -66,6 +66,7 @@ from quorate.records.metadata import (
     ZkMigrationStateRecord,
     encode,
 )
+from quorate.rpc.cancellation import cancel_tasks
 from quorate.runtime.tasks import supervise
 from quorate.telemetry.samples import Sample
 
@@ -138,9 +139,7 @@ class MigrationRunner:
             self._tasks.append(supervise(run(), name, self._raft.fail))
 
     async def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel_tasks(*self._tasks)
         await self._propagation.silence()
         if self._zk_client is not None:
             await asyncio.to_thread(self._zk_client.close)
@@ -417,7 +416,7 @@ class MigrationRunner:
                 if self._components.config.kafka.name is None:
                     self._complain(f"migration: {LISTENER} is not set: no broker finds this node")
                 await self._propagation.tell_everything(self._loader.image, zk_epoch)
-                self._driver.brokers_told(epoch, self._now_ms)
+                self._driver.brokers_notified(epoch, self._now_ms)
             case d.WriteChanges():
                 offset = await self._write_changes()
                 self._driver.changes_written(epoch, offset, self._now_ms)

@@ -26,9 +26,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from quorate.controller.kafka.settings import LISTENER_NAME
-from quorate.migration.tls import ZooKeeperTls
-from quorate.process.config_types import (
+from quorate.common.config_types import (
     ConfigType,
     boolean,
     choice,
@@ -37,7 +35,10 @@ from quorate.process.config_types import (
     path,
     split_list,
 )
-from quorate.process.setting import Setting, declared_in, setting
+from quorate.common.setting import Setting, declared_in, setting
+from quorate.controller.kafka.settings import LISTENER_NAME
+from quorate.migration.tls import ZooKeeperTls
+from quorate.process.properties import values_of
 
 if TYPE_CHECKING:
     from quorate.process.properties import ParsedProperties
@@ -208,7 +209,7 @@ def read_migration(parsed: ParsedProperties) -> MigrationSettings:
     return MigrationSettings(
         enabled=True,
         connect=parsed.get(CONNECT),
-        session_timeout_ms=parsed.get(SESSION_TIMEOUT),
+        **values_of(MigrationSettings, parsed),
         tls=read_zookeeper_tls(parsed),
         broker_listener=parsed.get(BROKER_LISTENER),
     )

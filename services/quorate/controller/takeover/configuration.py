@@ -137,7 +137,7 @@ def check_match(
             f"node.id is {config.node_id}, and the directory is of node {node_id}",
             "correct node.id or metadata.log.dir",
         )
-    if len(unknown := config.undialled(voters)):
+    if len(unknown := config.without_grpc_endpoint(voters)):
         yield failed(
             "configuration",
             f"{VOTERS} lacks {', '.join(str(voter.id) for voter in unknown)}, which the log knows "

@@ -17,12 +17,15 @@ class CheckState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TakeoverCheck:
-    """check: what was looked at. text: what was found. todo: what to do about it, "" if nothing."""
+    """The result of one check."""
 
     check: str
+    """What was looked at."""
     state: CheckState
     text: str
+    """What was found."""
     todo: str = ""
+    """What to do about it, "" if nothing."""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -12,14 +12,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from quorate.common.config_types import PROTOCOLS as SECURITY_PROTOCOLS
+from quorate.common.config_types import listeners, protocols, split_list, static_voters
+from quorate.common.endpoints import Endpoint
 from quorate.controller.config import CONTROLLER
 from quorate.controller.kafka.security import CLIENT_AUTH, JAAS, PLAIN_JAAS
 from quorate.controller.kafka.settings import CONNECTIONS_MAX
 from quorate.controller.tls_settings import TLS_BY_LISTENER
-from quorate.process.config_types import PROTOCOLS as SECURITY_PROTOCOLS
-from quorate.process.config_types import listeners, protocols, split_list, static_voters
 from quorate.process.properties import LISTENER_PREFIX, read_properties
-from quorate.raft.types import Endpoint, ReplicaKey, Voter, VoterSet
+from quorate.raft.types import ReplicaKey, Voter, VoterSet
 
 VOTERS = "controller.quorum.voters"
 NAMES = "controller.listener.names"
@@ -30,10 +31,11 @@ WITHOUT_PREFIX = TLS_BY_LISTENER | {CONNECTIONS_MAX, "ssl.principal.mapping.rule
 
 @dataclass(frozen=True, slots=True)
 class KafkaSettings:
-    """Kafka's file. texts: all its properties."""
+    """Kafka's file."""
 
     path: Path
     texts: Mapping[str, str]
+    """All properties in the file."""
 
     @classmethod
     def read(cls, path: Path) -> KafkaSettings:
@@ -99,7 +101,7 @@ class KafkaSettings:
 
     @property
     def client_auth(self) -> str:
-        """ssl.client.auth of `listener` if it is SSL. Kafka's default is none."""
+        """The ssl.client.auth of `listener` if it is SSL. Kafka's default is none."""
         return self.texts.get(self.name_for(CLIENT_AUTH), "none")
 
     def endpoint(self, name: str = "listeners") -> Endpoint | None:

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from quorate.common.features import KRAFT_VERSION, METADATA_VERSION
 from quorate.controller.takeover.finding import TakeoverCheck, failed, note, ok
 from quorate.metadata.image.metadata_image import MetadataImage, type_of
-from quorate.metadata.metadata_version import (
-    KRAFT_VERSION,
-    METADATA_VERSION,
-    MINIMUM_LEVEL,
-    SUPPORTED,
-    release_of,
-)
+from quorate.metadata.metadata_version import MINIMUM_LEVEL, SUPPORTED, release_of
 from quorate.raft.types import SUPPORTED_KRAFT_VERSION, VoterSet
 
 
 def check_features(
     levels: Mapping[str, int], metadata_version_max: int, kraft_version: int
 ) -> Iterator[TakeoverCheck]:
-    """levels: the finalized ones, without kraft.version. metadata_version_max: the highest that a
+    """Check the finalized feature levels.
+
+    levels: the finalized ones, without kraft.version. metadata_version_max: the highest that a
     controller with these settings can serve.
     """
     level = levels.get(METADATA_VERSION, 0)
@@ -91,7 +88,10 @@ def check_image(image: MetadataImage) -> Iterator[TakeoverCheck]:
 
 
 def check_voters(voters: VoterSet, listener: str | None) -> Iterator[TakeoverCheck]:
-    """listener: the name of the listener that brokers dial, None if it is not known."""
+    """Check the voters in the log.
+
+    listener: the name of the listener that brokers dial, None if it is not known.
+    """
     if not len(voters):
         yield failed("voters", "none are known", "name the controller's properties with --config")
         return

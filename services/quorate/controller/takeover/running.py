@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from quorate.bridge import schemas as s
 from quorate.bridge.client import KafkaClient, KafkaClientError
 from quorate.bridge.cluster import BROKERS, CONTROLLERS
+from quorate.common.config_types import Address
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
+from quorate.common.features import KRAFT_VERSION
+from quorate.common.identifiers import ZERO_UUID
 from quorate.log.offset_files import METADATA_PARTITION, METADATA_TOPIC
-from quorate.metadata.metadata_version import KRAFT_VERSION
-from quorate.process.config_types import Address
-from quorate.raft.errors import ErrorCode
-from quorate.raft.types import ZERO_UUID, Endpoint, ReplicaKey, Voter, VoterSet
+from quorate.raft.types import ReplicaKey, Voter, VoterSet
 from quorate.rpc.tls import TlsConfig
 
 __all__ = ["KafkaClientError", "RunningQuorum", "describe"]
@@ -24,14 +26,14 @@ __all__ = ["KafkaClientError", "RunningQuorum", "describe"]
 
 @dataclass(frozen=True, slots=True)
 class RunningQuorum:
-    """voters: without endpoints if the quorum is older than 3.9. levels: the finalized features,
-    kraft.version apart.
-    """
+    """A running quorum of Kafka, as its nodes describe it."""
 
     cluster_id: str
     leader_id: int
     voters: VoterSet
+    """The voters, without endpoints if the quorum is older than 3.9."""
     levels: Mapping[str, int]
+    """The finalized features, kraft.version apart."""
     kraft_version: int
 
 

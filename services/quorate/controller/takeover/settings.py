@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from quorate.common.config_types import split_list
+from quorate.common.endpoints import PORT_MAX, Endpoint
 from quorate.controller.config import CONTROLLER
 from quorate.controller.kafka.security import CLIENT_AUTH
 from quorate.controller.kafka.settings import LISTENER
@@ -24,14 +26,12 @@ from quorate.controller.takeover.kafka_settings import (
     KafkaSettings,
 )
 from quorate.controller.takeover.stores import decryption, unusable_stores
-from quorate.process.config_types import split_list
 from quorate.process.properties import LISTENER_PREFIX, ConfigError
-from quorate.raft.types import Endpoint, VoterSet
+from quorate.raft.types import VoterSet
 from quorate.rpc.wire.limits import format_address
 
 RAFT = "RAFT"
 PORT_OFFSET = 100
-PORT_MAX = 65_535
 CLIENT_MECHANISM = "sasl.mechanism.controller.protocol"
 REPLACED = (
     *("listeners", "advertised.listeners", "controller.quorum.bootstrap.servers"),
@@ -193,9 +193,9 @@ def check_listener(kafka: KafkaSettings, voters: VoterSet) -> Iterator[TakeoverC
     if len(names) > 1:
         yield note("listener", f"{', '.join(names[1:])}: only {names[0]} is kept")
     known = voters.get(-1 if kafka.node_id is None else kafka.node_id)
-    dialled = {(each.host, each.port) for each in known.endpoints} if known is not None else set()
+    addresses = {(each.host, each.port) for each in known.endpoints} if known is not None else set()
     advertised = kafka.endpoint("advertised.listeners") or own
-    if dialled and advertised.host and (advertised.host, advertised.port) not in dialled:
+    if addresses and advertised.host and (advertised.host, advertised.port) not in addresses:
         assert known is not None
         yield failed(
             "listener",

@@ -31,22 +31,22 @@ _THROTTLED = re.compile(r"\d+:\d+")
 
 @dataclass(frozen=True, slots=True)
 class ConfigKey:
-    """The definition of a config.
-
-    low, high: the smallest and largest number, None for no limit. or_minus_one: -1 is valid too.
-    throttled: a list of PARTITION:BROKER pairs, or the wildcard. synonym: the broker config with
-    the topic's default, if its name differs.
-    """
+    """The definition of a config."""
 
     name: str
     kind: ConfigKeyType
     default: str | None
     low: int | None = None
+    """The smallest number, None for no limit."""
     high: int | None = None
+    """The largest number, None for no limit."""
     or_minus_one: bool = False
+    """Whether -1 is valid too."""
     choices: tuple[str, ...] = ()
     throttled: bool = False
+    """Whether the value is a list of PARTITION:BROKER pairs, or the wildcard."""
     synonym: str = ""
+    """The broker config with the topic's default, if its name differs."""
 
     @property
     def is_list(self) -> bool:

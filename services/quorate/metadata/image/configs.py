@@ -36,9 +36,10 @@ DEFAULT_BROKER: Final[ResourceKey] = (ConfigResourceType.BROKER, "")
 
 @dataclass(slots=True, repr=False)
 class ConfigsImage:
-    """resources: config names and values by resource, never empty. Inner mappings are frozen."""
+    """The configs."""
 
     resources: dict[ResourceKey, Mapping[str, str]] = field(default_factory=dict)
+    """Config names and values by resource, never empty. Inner mappings are frozen."""
 
     def copy(self) -> ConfigsImage:
         return ConfigsImage(self.resources.copy())

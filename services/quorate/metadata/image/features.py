@@ -8,12 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from quorate.common.features import METADATA_VERSION
 from quorate.metadata.image.delta import MetadataDelta
-from quorate.metadata.metadata_version import (
-    APPLICATION_VERSION,
-    LATEST_LEVEL,
-    METADATA_VERSION,
-)
+from quorate.metadata.metadata_version import APPLICATION_VERSION, LATEST_LEVEL
 from quorate.records.metadata import (
     KAFKA_NODES,
     FeatureLevelRecord,
@@ -27,13 +24,14 @@ from quorate.records.metadata import (
 
 @dataclass(slots=True, repr=False)
 class FeaturesImage:
-    """levels: by feature name, without level 0. zk_migration: see ZkMigrationState. kafka_nodes:
-    whether Kafka's nodes use this quorum, which excludes application records for good.
-    """
+    """The finalized features."""
 
     levels: dict[str, int] = field(default_factory=dict)
+    """The levels by feature name, without level 0."""
     zk_migration: int = ZkMigrationState.NONE
+    """The state of the migration from ZooKeeper: see ZkMigrationState."""
     kafka_nodes: bool = False
+    """Whether Kafka's nodes use this quorum, which excludes application records for good."""
 
     def copy(self) -> FeaturesImage:
         return FeaturesImage(self.levels.copy(), self.zk_migration, self.kafka_nodes)

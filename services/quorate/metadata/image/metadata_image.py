@@ -54,14 +54,17 @@ class ReplayError(Exception):
 
 @dataclass(slots=True, repr=False)
 class MetadataImage:
-    """The cluster's metadata. offset, epoch, timestamp_ms: of the last applied record, else -1.
+    """The cluster's metadata.
 
     Images are equal if their state is, regardless of the log that produced it.
     """
 
     offset: int = field(default=-1, compare=False)
+    """The offset of the last applied record, -1 before the first."""
     epoch: int = field(default=-1, compare=False)
+    """The epoch of the last applied record, -1 before the first."""
     timestamp_ms: int = field(default=-1, compare=False)
+    """The timestamp of the last applied record, -1 before the first."""
     features: FeaturesImage = field(default_factory=FeaturesImage)
     cluster: ClusterImage = field(default_factory=ClusterImage)
     topics: TopicsImage = field(default_factory=TopicsImage)

@@ -85,7 +85,7 @@ class PartitionIndex:
     """
 
     def __init__(self, topics: Iterable[tuple[str, Mapping[int, Partition]]] = ()) -> None:
-        """topics: pairs of a topic id and the topic's partitions by number."""
+        """Index `topics`: pairs of a topic id and the topic's partitions by number."""
         self.in_isr: _Sets = {}
         self.in_elr: _Sets = {}
         self.led: Counter[int] = Counter()

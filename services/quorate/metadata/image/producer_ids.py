@@ -14,13 +14,12 @@ BLOCK_SIZE = 1000
 
 @dataclass(slots=True, eq=False, repr=False)
 class ProducerIdsImage:
-    """The last allocated block of producer ids.
-
-    last: the record of that block, None before the first. It names the block's broker as long as
-    that is known. Kafka's snapshots hold only the next id, so equality ignores the broker.
-    """
+    """The last allocated block of producer ids."""
 
     last: ProducerIdsRecord | None = None
+    """The record of the last block, None before the first. It names the block's broker as long as
+    that is known. Kafka's snapshots hold only the next id, so equality ignores the broker.
+    """
 
     def copy(self) -> ProducerIdsImage:
         return ProducerIdsImage(self.last)

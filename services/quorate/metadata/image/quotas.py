@@ -34,9 +34,10 @@ def entity_key(parts: Iterable[tuple[str, str | None]]) -> QuotaEntityKey:
 
 @dataclass(slots=True, repr=False)
 class QuotasImage:
-    """entities: quota keys and values by entity, never empty. Inner mappings are frozen."""
+    """The client quotas."""
 
     entities: dict[QuotaEntityKey, Mapping[str, float]] = field(default_factory=dict)
+    """Quota keys and values by entity, never empty. Inner mappings are frozen."""
 
     def copy(self) -> QuotasImage:
         return QuotasImage(self.entities.copy())

@@ -14,7 +14,6 @@ from quorate.records.metadata import (
     UserScramCredentialRecord,
 )
 
-MECHANISMS: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 HASHES: Final = {1: "sha256", 2: "sha512"}
 MIN_ITERATIONS = 4096
 MAX_ITERATIONS = 16384
@@ -22,9 +21,10 @@ MAX_ITERATIONS = 16384
 
 @dataclass(slots=True, repr=False)
 class ScramImage:
-    """credentials: the credential records by (user, mechanism)."""
+    """The SCRAM credentials."""
 
     credentials: dict[tuple[str, int], UserScramCredentialRecord] = field(default_factory=dict)
+    """The credential records by (user, mechanism)."""
 
     def copy(self) -> ScramImage:
         return ScramImage(self.credentials.copy())

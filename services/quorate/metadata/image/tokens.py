@@ -17,9 +17,10 @@ from quorate.records.metadata import (
 
 @dataclass(slots=True, repr=False)
 class TokensImage:
-    """tokens: the token records by token id."""
+    """The delegation tokens."""
 
     tokens: dict[str, DelegationTokenRecord] = field(default_factory=dict)
+    """The token records by token id."""
 
     def copy(self) -> TokensImage:
         return TokensImage(self.tokens.copy())

@@ -28,18 +28,17 @@ from quorate.records.metadata import (
 
 @dataclass(slots=True, repr=False)
 class TopicsImage:
-    """The topics of the cluster and their partitions.
-
-    names: topic id to name; ids: name to topic id. `_partitions` holds the same topics. index: the
-    active controller's index, updated with each partition change; None elsewhere.
-    """
+    """The topics of the cluster and their partitions."""
 
     names: dict[str, str] = field(default_factory=dict)
+    """The name of each topic by id."""
     ids: dict[str, str] = field(default_factory=dict, compare=False)
+    """The id of each topic by name. `_partitions` holds the same topics."""
     partition_count: int = field(default=0, compare=False)
     _partitions: dict[str, dict[int, Partition]] = field(default_factory=dict)
     _owned: dict[str, dict[int, Partition]] = field(default_factory=dict, compare=False)
     index: PartitionIndex | None = field(default=None, compare=False)
+    """The active controller's index, updated with each partition change; None elsewhere."""
 
     def copy(self) -> TopicsImage:
         """A copy without the index."""

@@ -27,6 +27,7 @@ Source: KIP-497, KIP-704 (9), KIP-841 (10, 11), KIP-903 (version 3).
 
 from __future__ import annotations
 
+from quorate.common.error_codes import ErrorCode
 from quorate.metadata.image.partitions import (
     NO_LEADER_CHANGE,
     RECOVERED,
@@ -34,7 +35,7 @@ from quorate.metadata.image.partitions import (
     Partition,
     merged,
 )
-from quorate.metadata.managers.controller_context import ControllerContext, RefusedError
+from quorate.metadata.managers.controller_context import ControllerContext, RefusedError, note_once
 from quorate.metadata.managers.partition_change import Change
 from quorate.metadata.requests import (
     NO_EPOCH,
@@ -46,7 +47,6 @@ from quorate.metadata.requests import (
     PartitionProposal,
     TopicProposals,
 )
-from quorate.raft.errors import ErrorCode
 from quorate.records.metadata import MetadataRecord
 
 LATEST_VERSION = 3
@@ -75,10 +75,8 @@ def alter_partition(
             key = (topic_id, proposal.partition)
             try:
                 partition = _partition(context, request, topic_id, proposal)
-                if key in seen:
-                    raise RefusedError(ErrorCode.INVALID_REQUEST, "The partition is named twice.")
                 # NEW_LEADER_ELECTED is an error, but its change is made: count the partition first.
-                seen.add(key)
+                note_once(seen, key)
                 answers.append(_altered(context, request, partition, proposal, records))
             except RefusedError as refused:
                 answers.append(AlteredPartition(proposal.partition, refused.error))

@@ -17,15 +17,15 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
+from quorate.common.features import LEVEL_MAX
+from quorate.common.identifiers import NODE_ID_MAX, ZERO_UUID, is_uuid
 from quorate.metadata.acls import acl_of
 from quorate.metadata.image.configs import ConfigResourceType
 from quorate.metadata.image.metadata_image import AnyRecord, MetadataImage, type_of
-from quorate.metadata.limits import collision_key, fits, is_uuid, topic_name_fault
-from quorate.metadata.managers.broker_manager import LEVEL_MAX, NODE_ID_MAX
+from quorate.metadata.limits import collision_key, fits, topic_name_fault
 from quorate.metadata.managers.controller_context import RefusedError
 from quorate.metadata.managers.principal_manager import check_acl, credential_fault, quota_fault
 from quorate.metadata.metadata_version import SUPPORTED
-from quorate.raft.types import ZERO_UUID
 from quorate.records import metadata as rec
 from quorate.records.metadata.partitions import NO_LEADER, RECOVERED, RECOVERING
 

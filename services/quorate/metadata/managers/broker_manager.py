@@ -27,8 +27,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from quorate.common.endpoints import PORT_MAX
+from quorate.common.error_codes import ErrorCode
+from quorate.common.features import KRAFT_VERSION, LEVEL_MAX, METADATA_VERSION, VersionRange
+from quorate.common.identifiers import NODE_ID_MAX, ZERO_UUID, is_uuid
 from quorate.metadata.image.cluster import Broker
-from quorate.metadata.limits import fits, is_uuid
+from quorate.metadata.limits import fits
 from quorate.metadata.managers.controller_context import (
     RESERVED_DIRECTORIES,
     ControllerContext,
@@ -40,8 +44,6 @@ from quorate.metadata.metadata_version import (
     CORDONED_LOG_DIRS,
     DIRECTORIES,
     IN_CONTROLLED_SHUTDOWN,
-    KRAFT_VERSION,
-    METADATA_VERSION,
     REGISTRATION_CHANGES,
     at_level,
 )
@@ -54,8 +56,6 @@ from quorate.metadata.requests import (
     UnregisterBroker,
     UnregisterBrokerResponse,
 )
-from quorate.raft.errors import ErrorCode
-from quorate.raft.types import ZERO_UUID, VersionRange
 from quorate.records.metadata import (
     BrokerRegistrationChangeRecord,
     FenceBrokerRecord,
@@ -69,11 +69,6 @@ from quorate.records.metadata import (
 )
 from quorate.records.metadata.nodes import FENCE, UNFENCE
 from quorate.records.metadata.nodes import IN_CONTROLLED_SHUTDOWN as ENTERS_SHUTDOWN
-
-PORT_MAX = 65_535
-LEVEL_MAX = 32_767
-NODE_ID_MAX = 2**31 - 1
-
 
 # --- registration ---------------------------------------------------------------------------------
 

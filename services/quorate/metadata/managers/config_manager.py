@@ -14,12 +14,13 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from quorate.common.error_codes import ErrorCode
+from quorate.common.identifiers import NODE_ID_MAX
 from quorate.metadata.config import config_defs
 from quorate.metadata.config.config_types import VALUE_BYTES_MAX, ConfigKey, split_list
 from quorate.metadata.describe import CONFIG_DEFINITIONS, config_definition
 from quorate.metadata.image.configs import ConfigResourceType
 from quorate.metadata.limits import fits, topic_name_fault
-from quorate.metadata.managers.broker_manager import NODE_ID_MAX
 from quorate.metadata.managers.controller_context import ControllerContext, RefusedError
 from quorate.metadata.metadata_version import (
     APPLICATION_VERSION,
@@ -36,7 +37,6 @@ from quorate.metadata.requests import (
     ConfigResource,
     IncrementalAlterConfigs,
 )
-from quorate.raft.errors import ErrorCode
 from quorate.records.metadata import ClearElrRecord, ConfigRecord, MetadataRecord
 
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3

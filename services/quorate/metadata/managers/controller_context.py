@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from quorate.common.error_codes import ErrorCode
+from quorate.common.identifiers import DirectoryId
 from quorate.metadata.describe import effective_topic_config
 from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.metadata.image.partition_index import PartitionIndex
@@ -17,47 +19,18 @@ from quorate.metadata.image.partitions import Partition, PartitionKey
 from quorate.metadata.image.tokens import TokenSecrets
 from quorate.metadata.managers.sessions import BrokerSessions
 from quorate.metadata.metadata_version import ELR_VERSION
-from quorate.raft.errors import ErrorCode
-from quorate.raft.types import DirectoryId
+from quorate.metadata.settings import ControllerSettings
 from quorate.records.metadata import MetadataRecord, PartitionRecord
 
 
 @dataclass(frozen=True, slots=True)
-class ControllerSettings:
-    """Settings of the active controller, mostly with Kafka's names.
-
-    Times are in milliseconds; an interval of 0 disables its task. session_timeout_ms:
-    broker.session.timeout.ms. idle_interval_ms: metadata.max.idle.interval.ms. num_partitions,
-    default_replication_factor: for topics that do not specify them. records_per_batch_max: the most
-    records that one request or tick writes. batch_bytes_max: the most bytes of new partitions in
-    one batch.
-    token_…: delegation.token.secret.key (empty: disabled), .max.lifetime.ms, .expiry.time.ms and
-    .expiry.check.interval.ms.
-    """
-
-    session_timeout_ms: int = 9_000
-    idle_interval_ms: int = 500
-    num_partitions: int = 1
-    default_replication_factor: int = 1
-    leader_imbalance_check_interval_ms: int = 300_000
-    unclean_election_interval_ms: int = 300_000
-    records_per_batch_max: int = 10_000
-    batch_bytes_max: int = 7 * 1024 * 1024
-    token_secret_key: str = field(default="", repr=False)
-    token_max_lifetime_ms: int = 7 * 24 * 3_600_000
-    token_expiry_ms: int = 24 * 3_600_000
-    token_check_interval_ms: int = 3_600_000
-
-
-@dataclass(frozen=True, slots=True)
 class CurrentControllers:
-    """The ids of the quorum's other controllers at present.
-
-    voters: the controllers that vote. fetching: all nodes that fetch, including brokers.
-    """
+    """The ids of the quorum's other controllers at present."""
 
     voters: frozenset[int] = frozenset()
+    """The controllers that vote."""
     fetching: frozenset[int] = frozenset()
+    """All nodes that fetch, including brokers."""
 
 
 class RefusedError(Exception):
@@ -66,10 +39,17 @@ class RefusedError(Exception):
     The manager that handles a part catches this; the controller catches what leaves a manager.
     """
 
-    def __init__(self, error: ErrorCode, message: str) -> None:
+    def __init__(self, error: ErrorCode, message: str = "") -> None:
         super().__init__(message)
         self.error = error
         self.message = message
+
+
+def note_once(seen: set[PartitionKey], key: PartitionKey) -> None:
+    """Add a partition that a request names to `seen`. RefusedError if it is there already."""
+    if key in seen:
+        raise RefusedError(ErrorCode.INVALID_REQUEST, "The partition is named twice.")
+    seen.add(key)
 
 
 PARTITION_BYTES, REPLICA_BYTES = 80, 24
@@ -141,23 +121,24 @@ class ElectionTask:
 
 @dataclass(slots=True)
 class ControllerContext:
-    """The active controller's state.
-
-    random_uuid: returns sixteen random bytes per call. enforce_eligibility: False disables the
-    checks of a proposed ISR (KIP-841), for tests that demonstrate their purpose. controllers: None
-    stands for all registered controllers. wall_ms: returns the milliseconds since 1970. node_id:
-    this controller's, for messages.
-    """
+    """The active controller's state."""
 
     image: MetadataImage
     index: PartitionIndex
     sessions: BrokerSessions
     settings: ControllerSettings
     random_uuid: Callable[[], bytes]
+    """Returns sixteen random bytes per call."""
     enforce_eligibility: bool = True
+    """False disables the checks of a proposed ISR (KIP-841), for tests that demonstrate their
+    purpose.
+    """
     controllers: CurrentControllers | None = None
+    """The quorum's other controllers; None stands for all registered controllers."""
     wall_ms: Callable[[], int] = lambda: 0
+    """Returns the milliseconds since 1970."""
     node_id: int = 0
+    """The id of this controller, for messages."""
     token_secrets: TokenSecrets = field(default_factory=TokenSecrets)
     cursor: int = 0
     """The start of the next placement. It advances with each partition to spread the load."""

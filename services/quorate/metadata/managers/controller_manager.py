@@ -11,18 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from quorate.common.error_codes import ErrorCode
+from quorate.common.identifiers import NODE_ID_MAX, ZERO_UUID, is_uuid
 from quorate.metadata.image.cluster import Controller
-from quorate.metadata.limits import is_uuid
-from quorate.metadata.managers.broker_manager import (
-    NODE_ID_MAX,
-    malformed_node,
-    registered_endpoints,
-)
+from quorate.metadata.managers.broker_manager import malformed_node, registered_endpoints
 from quorate.metadata.managers.controller_context import ControllerContext, RefusedError
 from quorate.metadata.metadata_version import CONTROLLER_REGISTRATION, release_of
 from quorate.metadata.requests import RegisterController, RegisterControllerResponse
-from quorate.raft.errors import ErrorCode
-from quorate.raft.types import ZERO_UUID
 from quorate.records.metadata import MetadataRecord, RegisterControllerRecord, RegisteredFeature
 
 

@@ -19,8 +19,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from quorate.common.error_codes import ErrorCode
 from quorate.metadata.image.partitions import NO_LEADER_CHANGE, Partition, merged
-from quorate.metadata.managers.controller_context import ControllerContext, RefusedError
+from quorate.metadata.managers.controller_context import ControllerContext, RefusedError, note_once
 from quorate.metadata.managers.partition_change import Change, is_migrating
 from quorate.metadata.metadata_version import DIRECTORIES
 from quorate.metadata.requests import (
@@ -29,7 +30,6 @@ from quorate.metadata.requests import (
     AssignReplicasToDirsResponse,
     ReplicaAssignment,
 )
-from quorate.raft.errors import ErrorCode
 from quorate.records.metadata import MetadataRecord, PartitionChangeRecord
 
 
@@ -50,10 +50,7 @@ def assign_replicas(
         error = ErrorCode.NONE
         try:
             partition = _partition(context, request.broker_id, wanted)
-            key = (wanted.topic_id, wanted.partition)
-            if key in seen:
-                raise RefusedError(ErrorCode.INVALID_REQUEST, "The partition is named twice.")
-            seen.add(key)
+            note_once(seen, (wanted.topic_id, wanted.partition))
             directory, removal = _assigned(
                 context, partition, request.broker_id, wanted.directory_id
             )

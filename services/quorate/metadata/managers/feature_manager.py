@@ -14,6 +14,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
+from quorate.common.error_codes import ErrorCode
+from quorate.common.features import KRAFT_VERSION, METADATA_VERSION, VersionRange
 from quorate.metadata.image.cluster import ClusterImage
 from quorate.metadata.image.configs import ConfigResourceType
 from quorate.metadata.image.metadata_image import MetadataImage
@@ -25,15 +27,11 @@ from quorate.metadata.metadata_version import (
     CONTROLLER_REGISTRATION,
     ELR,
     ELR_VERSION,
-    KRAFT_VERSION,
     LATEST_LEVEL,
-    METADATA_VERSION,
     SUPPORTED,
     loses_metadata,
 )
 from quorate.metadata.requests import FeatureUpdate, UpdateFeatures, UpdateFeaturesResponse
-from quorate.raft.errors import ErrorCode
-from quorate.raft.types import VersionRange
 from quorate.records.metadata import (
     ConfigRecord,
     FeatureLevelRecord,
@@ -43,9 +41,6 @@ from quorate.records.metadata import (
 )
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
-
-BOOTSTRAP_LEVELS: Final[Mapping[str, int]] = {METADATA_VERSION: LATEST_LEVEL}
-"""The default feature levels of a quorum's new metadata."""
 
 DEPENDENCIES: Final[Mapping[tuple[str, int], tuple[str, int]]] = {
     (ELR_VERSION, 1): (METADATA_VERSION, ELR),

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from quorate.common.error_codes import ErrorCode
 from quorate.metadata.image.partitions import NO_LEADER, Partition, PartitionKey
 from quorate.metadata.managers.controller_context import (
     NOBODY,
@@ -23,7 +24,6 @@ from quorate.metadata.managers.controller_context import (
 )
 from quorate.metadata.managers.partition_change import Change, PartitionElection, allowed_election
 from quorate.metadata.requests import ElectLeaders, ElectLeadersResponse, PartitionOutcome
-from quorate.raft.errors import ErrorCode
 from quorate.records.metadata import MetadataRecord, PartitionChangeRecord
 
 PREFERRED, UNCLEAN = 0, 1

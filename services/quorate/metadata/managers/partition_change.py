@@ -27,6 +27,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
+from quorate.common.identifiers import DirectoryId
 from quorate.metadata.image.partitions import (
     NO_LEADER,
     NO_LEADER_CHANGE,
@@ -41,7 +42,6 @@ from quorate.metadata.metadata_version import (
     NO_EPOCH_BUMP_ON_SHRINK,
     partition_version,
 )
-from quorate.raft.types import DirectoryId
 from quorate.records.metadata import PartitionChangeRecord, ZkMigrationState
 
 Brokers = tuple[int, ...]
@@ -60,15 +60,12 @@ class PartitionElection(Enum):
 
 @dataclass(slots=True)
 class Change:
-    """The target state of a partition; `of` starts from its current state.
-
-    is_acceptable: whether a broker may lead. unclean_shutdown: brokers that may have lost records,
-    and lose their eligibility. assigned: new directories of replicas, by broker id.
-    """
+    """The target state of a partition; `of` starts from its current state."""
 
     context: ControllerContext
     partition: Partition
     is_acceptable: Callable[[int], bool]
+    """Whether a broker may lead."""
     election: PartitionElection = PartitionElection.ONLINE
     isr: Brokers = ()
     replicas: Brokers = ()
@@ -78,7 +75,9 @@ class Change:
     last_known_elr: Brokers = ()
     recovery: int | None = None
     unclean_shutdown: Collection[int] = ()
+    """Brokers that may have lost records, and lose their eligibility."""
     assigned: Mapping[int, DirectoryId] = field(default_factory=dict)
+    """New directories of replicas, by broker id."""
 
     @classmethod
     def of(
@@ -128,7 +127,7 @@ class Change:
             leader != old.leader
             or not set(old.replicas) <= set(self.replicas)
             or (level < NO_EPOCH_BUMP_ON_SHRINK and not set(old.isr) <= set(isr or old.isr))
-            or (is_migrating(self.context) and self._must_be_told(isr))
+            or (is_migrating(self.context) and self._must_be_notified(isr))
         )
         if isr == () and not self.context.elr_enabled:
             isr = old.isr
@@ -154,7 +153,7 @@ class Change:
             old.partition_id, old.topic_id, *changed, version=partition_version(level)
         )
 
-    def _must_be_told(self, isr: Brokers) -> bool:
+    def _must_be_notified(self, isr: Brokers) -> bool:
         """Step 4: whether a leader in ZooKeeper mode needs a higher epoch to notice."""
         old = self.partition
         return not set(old.isr) <= set(isr or old.isr) or (

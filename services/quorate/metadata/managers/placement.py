@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from quorate.common.error_codes import ErrorCode
 from quorate.metadata.managers.controller_context import RefusedError
-from quorate.raft.errors import ErrorCode
 
 
 @dataclass(frozen=True, slots=True)

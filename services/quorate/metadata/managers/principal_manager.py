@@ -12,6 +12,9 @@ import math
 import re
 from collections import Counter
 
+from quorate.common.error_codes import ErrorCode
+from quorate.common.identifiers import uuid_from_bytes
+from quorate.common.scram import MECHANISM_NAMES
 from quorate.metadata import acls
 from quorate.metadata.acls import acl_of
 from quorate.metadata.describe import acl_filter_fault
@@ -37,7 +40,6 @@ from quorate.metadata.requests import (
     ScramDeletion,
     ScramUpsertion,
 )
-from quorate.raft.errors import ErrorCode
 from quorate.records.metadata import (
     AccessControlEntryRecord,
     ClientQuotaRecord,
@@ -47,7 +49,6 @@ from quorate.records.metadata import (
     RemoveUserScramCredentialRecord,
     UserScramCredentialRecord,
 )
-from quorate.records.primitives import uuid_from_bytes
 
 # --- ACLs -----------------------------------------------------------------------------------------
 
@@ -321,7 +322,7 @@ def _check_scram(context: ControllerContext, name: str, mechanism: int) -> None:
     fault = _username_fault(name)
     if fault:
         raise RefusedError(ErrorCode.UNACCEPTABLE_CREDENTIAL, fault)
-    if mechanism not in scram.MECHANISMS:
+    if mechanism not in MECHANISM_NAMES:
         raise RefusedError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
 
 
@@ -329,7 +330,7 @@ def credential_fault(record: UserScramCredentialRecord, level: int) -> str:
     """Why no request could produce this record, empty if one could. level: the metadata.version."""
     if level < SCRAM:
         return f"SCRAM credentials need metadata.version {RELEASES[SCRAM]} or later."
-    if record.mechanism not in scram.MECHANISMS:
+    if record.mechanism not in MECHANISM_NAMES:
         return "Unknown SCRAM mechanism"
     fault = _username_fault(record.name)
     if fault:

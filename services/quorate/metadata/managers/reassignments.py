@@ -10,8 +10,14 @@ Source: KIP-455, KIP-860 (factor), KIP-841.
 
 from __future__ import annotations
 
+from quorate.common.error_codes import ErrorCode
 from quorate.metadata.image.partitions import Partition, is_reassigning
-from quorate.metadata.managers.controller_context import TOO_MANY, ControllerContext, RefusedError
+from quorate.metadata.managers.controller_context import (
+    TOO_MANY,
+    ControllerContext,
+    RefusedError,
+    note_once,
+)
 from quorate.metadata.managers.partition_change import Change, PartitionElection
 from quorate.metadata.managers.topic_manager import check_replicas
 from quorate.metadata.requests import (
@@ -20,7 +26,6 @@ from quorate.metadata.requests import (
     PartitionOutcome,
     Reassignment,
 )
-from quorate.raft.errors import ErrorCode
 from quorate.records.metadata import MetadataRecord, PartitionChangeRecord
 
 
@@ -33,9 +38,7 @@ def alter_reassignments(
     for wanted in request.reassignments:
         key = (wanted.topic, wanted.partition)
         try:
-            if key in seen:
-                raise RefusedError(ErrorCode.INVALID_REQUEST, "The partition is named twice.")
-            seen.add(key)
+            note_once(seen, key)
             if len(records) >= context.settings.records_per_batch_max:
                 raise RefusedError(ErrorCode.POLICY_VIOLATION, TOO_MANY)
             partition = _found(context, *key)

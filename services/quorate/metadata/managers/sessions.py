@@ -15,16 +15,16 @@ NO_OFFSET = -1
 
 @dataclass(slots=True)
 class BrokerSession:
-    """The session of one broker.
-
-    metadata_offset: the last offset that the broker has replayed. shutdown_offset: the log's last
-    offset when the broker's controlled shutdown was written, -1 if it is not shutting down.
-    """
+    """The session of one broker."""
 
     broker_epoch: int
     contact_ms: int
     metadata_offset: int = NO_OFFSET
+    """The last offset that the broker has replayed."""
     shutdown_offset: int = NO_OFFSET
+    """The log's last offset when the broker's controlled shutdown was written, -1 if it is not
+    shutting down.
+    """
 
 
 class BrokerSessions:

@@ -16,6 +16,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from quorate.common.error_codes import ErrorCode
+from quorate.common.identifiers import uuid_from_bytes
 from quorate.metadata.image.tokens import is_expired
 from quorate.metadata.limits import fits
 from quorate.metadata.managers.controller_context import ControllerContext, RefusedError
@@ -27,13 +29,11 @@ from quorate.metadata.requests import (
     ExpireDelegationToken,
     RenewDelegationToken,
 )
-from quorate.raft.errors import ErrorCode
 from quorate.records.metadata import (
     DelegationTokenRecord,
     MetadataRecord,
     RemoveDelegationTokenRecord,
 )
-from quorate.records.primitives import uuid_from_bytes
 
 RENEWERS_MAX = 1_000
 USER = "User:"

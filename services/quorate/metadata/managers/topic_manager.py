@@ -13,6 +13,8 @@ from collections import ChainMap, Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from quorate.common.error_codes import ErrorCode
+from quorate.common.identifiers import ZERO_UUID, uuid_from_bytes
 from quorate.metadata.image.cluster import takes_replicas
 from quorate.metadata.image.partitions import RECOVERED
 from quorate.metadata.limits import collision_key, topic_name_fault
@@ -40,15 +42,12 @@ from quorate.metadata.requests import (
     PartResult,
     TopicRef,
 )
-from quorate.raft.errors import ErrorCode
-from quorate.raft.types import ZERO_UUID
 from quorate.records.metadata import (
     MetadataRecord,
     PartitionRecord,
     RemoveTopicRecord,
     TopicRecord,
 )
-from quorate.records.primitives import uuid_from_bytes
 
 METADATA_TOPIC = "__cluster_metadata"
 """Brokers would keep it where the log of the metadata is."""
@@ -58,9 +57,10 @@ Assignments = Sequence[tuple[int, ...]]
 
 @dataclass(slots=True)
 class _TopicBatch(RequestBatch):
-    """The batch of a request. placement: of its new partitions, None before the first."""
+    """The batch of a request."""
 
     placement: Placement | None = None
+    """The placement of the new partitions, None before the first."""
 
 
 def _take(quota: MutationQuota | None, partitions: int) -> None:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
+from quorate.common.features import VersionRange
+from quorate.common.identifiers import ZERO_UUID
 from quorate.metadata.requests.common import (
     NO_BROKER,
     NO_EPOCH,
@@ -12,27 +16,28 @@ from quorate.metadata.requests.common import (
     RequestOutcome,
     Response,
 )
-from quorate.raft.errors import ErrorCode
-from quorate.raft.types import ZERO_UUID, Endpoint, VersionRange
 
 # --- the cluster ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class FeatureUpdate:
-    """upgrade_type: 1 upgrade, 2 safe downgrade, 3 unsafe downgrade. level 0 removes a feature."""
+    """The new level of one feature."""
 
     name: str
     level: int
+    """The new level; 0 removes the feature."""
     upgrade_type: int = 1
+    """The type of the change: 1 upgrade, 2 safe downgrade, 3 unsafe downgrade."""
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateFeatures(Request):
-    """Update all of the features or none. validate_only: validate without changing anything."""
+    """Update all of the features or none."""
 
     updates: tuple[FeatureUpdate, ...]
     validate_only: bool = False
+    """Whether to validate the request without changing anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +89,13 @@ class FeatureDescription:
 
 @dataclass(frozen=True, slots=True)
 class DescribeClusterResponse(Response):
-    """The cluster, sorted by id or name. features_epoch: the offset of the image."""
+    """The cluster, sorted by id or name."""
 
     brokers: tuple[BrokerDescription, ...]
     controllers: tuple[ControllerDescription, ...]
     features: tuple[FeatureDescription, ...]
     features_epoch: int = -1
+    """The offset of the image with these features."""
     topic_count: int = 0
     partition_count: int = 0
 
@@ -135,18 +141,17 @@ class ControllerFeature:
 
 @dataclass(frozen=True, slots=True)
 class RegisterController(Request):
-    """A controller process registers, once (KIP-919, ControllerRegistration).
-
-    incarnation_id: generated when the process starts. security_protocols: as in RegisterBroker.
-    zk_migration_ready: the migration from ZooKeeper is enabled on the controller (KIP-866).
-    """
+    """A controller process registers, once (KIP-919, ControllerRegistration)."""
 
     controller_id: int
     incarnation_id: str
+    """An id that is generated when the process starts."""
     endpoints: tuple[Endpoint, ...]
     features: tuple[ControllerFeature, ...]
     security_protocols: tuple[int, ...] = ()
+    """The protocols of the endpoints, as in RegisterBroker."""
     zk_migration_ready: bool = False
+    """Whether the migration from ZooKeeper is enabled on the controller (KIP-866)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,57 +172,59 @@ class BrokerFeature:
 
 @dataclass(frozen=True, slots=True)
 class RegisterBroker(Request):
-    """A broker process registers.
-
-    incarnation_id: generated when the process starts. security_protocols: one per endpoint (0
-    PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL), or empty if all are PLAINTEXT. previous_epoch:
-    the broker's last epoch, read from disk, after a clean shutdown, else -1 (KIP-966).
-    is_migrating_zk_broker: the broker runs in ZooKeeper mode and takes part in the migration
-    (KIP-866).
-    """
+    """A broker process registers."""
 
     broker_id: int
     incarnation_id: str
+    """An id that is generated when the process starts."""
     endpoints: tuple[Endpoint, ...]
     cluster_id: str = ""
     rack: str | None = None
     log_dirs: tuple[str, ...] = ()
     features: tuple[BrokerFeature, ...] = ()
     security_protocols: tuple[int, ...] = ()
+    """One protocol per endpoint (0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL), or empty if all
+    are PLAINTEXT.
+    """
     previous_epoch: int = NO_EPOCH
+    """The broker's last epoch, read from disk, after a clean shutdown, else -1 (KIP-966)."""
     is_migrating_zk_broker: bool = False
+    """Whether the broker runs in ZooKeeper mode and takes part in the migration (KIP-866)."""
 
 
 @dataclass(frozen=True, slots=True)
 class RegisterBrokerResponse(Response, RequestOutcome):
-    """broker_epoch: the epoch that the broker must send in every later request."""
+    """The response to RegisterBroker."""
 
     broker_epoch: int = NO_EPOCH
+    """The epoch that the broker must send in every later request."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerHeartbeat(Request):
-    """metadata_offset: the last offset that the broker has replayed. cordoned_log_dirs: the
-    directories that take no new replicas, None for no change (KIP-1066).
-    """
+    """A broker's heartbeat."""
 
     broker_id: int
     broker_epoch: int
     metadata_offset: int
+    """The last offset that the broker has replayed."""
     want_fence: bool = False
     want_shutdown: bool = False
     offline_log_dirs: tuple[str, ...] = ()
     cordoned_log_dirs: tuple[str, ...] | None = None
+    """The directories that take no new replicas, None for no change (KIP-1066)."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerHeartbeatResponse(Response, RequestOutcome):
-    """caught_up: the broker has replayed its registration. should_shut_down: it may stop."""
+    """The response to BrokerHeartbeat."""
 
     caught_up: bool = False
+    """Whether the broker has replayed its registration."""
     is_fenced: bool = True
     in_controlled_shutdown: bool = False
     should_shut_down: bool = False
+    """Whether the broker may stop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,16 +292,15 @@ class TopicProposals:
 
 @dataclass(frozen=True, slots=True)
 class AlterPartition(Request):
-    """A broker proposes ISRs for partitions that it leads.
-
-    version: 0 to 3; 1 adds leader recovery (KIP-704), 2 topic ids and KIP-841's errors, 3 broker
-    epochs (KIP-903).
-    """
+    """A broker proposes ISRs for partitions that it leads."""
 
     broker_id: int
     broker_epoch: int
     topics: tuple[TopicProposals, ...]
     version: int = 3
+    """The version of the request, 0 to 3: 1 adds leader recovery (KIP-704), 2 topic ids and
+    KIP-841's errors, 3 broker epochs (KIP-903).
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from quorate.raft.errors import ErrorCode
+from quorate.common.error_codes import ErrorCode
 
 NO_BROKER = -1
 NO_EPOCH = -1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from quorate.common.error_codes import ErrorCode
 from quorate.metadata.requests.common import (
     PartResult,
     Read,
@@ -11,29 +12,29 @@ from quorate.metadata.requests.common import (
     RequestOutcome,
     Response,
 )
-from quorate.raft.errors import ErrorCode
 
 # --- configuration --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigResource:
-    """A resource that has configs. A broker with an empty name is the cluster-wide default.
-
-    type: 2 topic, 4 broker, 16 client metrics, 32 group (`configs.ConfigResourceType`).
-    """
+    """A resource that has configs. A broker with an empty name is the cluster-wide default."""
 
     type: int
+    """The type of the resource: 2 topic, 4 broker, 16 client metrics, 32 group
+    (`configs.ConfigResourceType`).
+    """
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigOp:
-    """operation: 0 set, 1 delete, 2 append, 3 subtract (to a list)."""
+    """One operation on a config."""
 
     name: str
     value: str | None
     operation: int = 0
+    """The operation: 0 set, 1 delete, 2 append to a list, 3 subtract from a list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +47,11 @@ class ConfigChange:
 
 @dataclass(frozen=True, slots=True)
 class IncrementalAlterConfigs(Request):
-    """validate_only: validate without changing anything."""
+    """Change configs of resources."""
 
     changes: tuple[ConfigChange, ...]
     validate_only: bool = False
+    """Whether to validate the request without changing anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,26 +86,27 @@ class DescribeConfigs(Read):
     """Describe the configs of these resources.
 
     If `resources` is empty: of every resource of type `all_of_type` (0 for all types) that has
-    configs. names: only these configs, all if None. with_defaults: also configs that are not set.
+    configs.
     """
 
     resources: tuple[ConfigResource, ...] = ()
     all_of_type: int = 0
     names: tuple[str, ...] | None = None
+    """Only these configs, or all if None."""
     with_defaults: bool = False
+    """Whether to describe configs that are not set, too."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigValue:
-    """The value of a config, None if it is sensitive.
-
-    source: Kafka's DescribeConfigs source (1 topic, 2 broker, 3 default broker, 5 default, 7 client
-    metrics, 8 group).
-    """
+    """The value of a config, None if it is sensitive."""
 
     name: str
     value: str | None
     source: int
+    """The source, as Kafka's DescribeConfigs has it (1 topic, 2 broker, 3 default broker, 5
+    default, 7 client metrics, 8 group).
+    """
     is_sensitive: bool = False
     is_read_only: bool = False
 
@@ -148,10 +151,11 @@ class QuotaChange:
 
 @dataclass(frozen=True, slots=True)
 class AlterClientQuotas(Request):
-    """validate_only: validate without changing anything."""
+    """Change client quotas."""
 
     changes: tuple[QuotaChange, ...]
     validate_only: bool = False
+    """Whether to validate the request without changing anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,10 +174,11 @@ class AlterClientQuotasResponse(Response):
 
 @dataclass(frozen=True, slots=True)
 class QuotaFilter:
-    """match: 0 exactly `name`, 1 the type's default, 2 any name."""
+    """Selects quota entities."""
 
     entity_type: str
     match: int
+    """What the filter selects: 0 exactly `name`, 1 the type's default, 2 any name."""
     name: str | None = None
 
 
@@ -181,12 +186,12 @@ class QuotaFilter:
 class DescribeClientQuotas(Read):
     """Describe the quotas of entities that match every filter.
 
-    strict: the entity must not have other parts. Without filters, all entities match unless
-    `strict` is set.
+    Without filters, all entities match unless `strict` is set.
     """
 
     filters: tuple[QuotaFilter, ...] = ()
     strict: bool = False
+    """Whether the entity must not have other parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,13 +203,15 @@ class DescribeClientQuotasResponse(Response, RequestOutcome):
 
 @dataclass(frozen=True, slots=True)
 class ScramUpsertion:
-    """mechanism: 1 SCRAM-SHA-256, 2 SCRAM-SHA-512. salted_password: salted by the client."""
+    """A SCRAM credential to add or replace."""
 
     name: str
     mechanism: int
+    """The mechanism: 1 SCRAM-SHA-256, 2 SCRAM-SHA-512."""
     iterations: int
     salt: bytes
     salted_password: bytes
+    """The password, salted by the client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,10 +246,11 @@ class DescribeUserScramCredentials(Read):
 
 @dataclass(frozen=True, slots=True)
 class UserScramCredentials(RequestOutcome):
-    """credentials: (mechanism, iterations)."""
+    """The SCRAM credentials of one user."""
 
     name: str
     credentials: tuple[tuple[int, int], ...] = ()
+    """The (mechanism, iterations) of each credential."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,13 +265,14 @@ class DescribeUserScramCredentialsResponse(Response):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Acl:
-    """An access control entry. Numbers are Kafka's codes (`acls` names them). host: "*" for any."""
+    """An access control entry. Numbers are Kafka's codes (`acls` names them)."""
 
     resource_type: int
     resource_name: str
     pattern_type: int
     principal: str
     host: str
+    """The host that the entry applies to, "*" for any."""
     operation: int
     permission_type: int
 

@@ -15,11 +15,13 @@ NO_TIMESTAMP = 0
 
 @dataclass(frozen=True, slots=True)
 class CreateDelegationToken(Request):
-    """owner: empty for the requester. max_lifetime_ms: not positive for the configured maximum."""
+    """Create a delegation token."""
 
     owner: str = ""
+    """The owner of the token, empty for the requester."""
     renewers: tuple[str, ...] = ()
     max_lifetime_ms: int = -1
+    """The longest lifetime; not positive for the configured maximum."""
     requester: str = ""
 
 
@@ -38,19 +40,21 @@ class CreateDelegationTokenResponse(Response, RequestOutcome):
 
 @dataclass(frozen=True, slots=True)
 class RenewDelegationToken(Request):
-    """renew_period_ms: not positive for the configured period."""
+    """Extend a delegation token's validity."""
 
     hmac: bytes = field(repr=False)
     renew_period_ms: int = -1
+    """How long the token stays valid, counted from now; not positive for the configured period."""
     requester: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ExpireDelegationToken(Request):
-    """expiry_period_ms: when the token expires, counted from now; negative removes it at once."""
+    """Change when a delegation token expires."""
 
     hmac: bytes = field(repr=False)
     expiry_period_ms: int = -1
+    """When the token expires, counted from now; negative removes it at once."""
     requester: str = ""
 
 

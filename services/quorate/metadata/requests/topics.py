@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from quorate.common.error_codes import ErrorCode
+from quorate.common.identifiers import ZERO_UUID
 from quorate.metadata.requests.common import (
     DEFAULT_COUNT,
     MutationQuota,
@@ -13,34 +15,32 @@ from quorate.metadata.requests.common import (
     RequestOutcome,
     Response,
 )
-from quorate.raft.errors import ErrorCode
-from quorate.raft.types import ZERO_UUID
 
 # --- topics ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic with a partition count and replication factor, or with `assignments`.
-
-    assignments: the replicas of the partitions. configs: (name, value). partition_numbers: the
-    partitions that `assignments` are of, 0, 1, … if empty. gRPC has only the latter.
-    """
+    """A topic with a partition count and replication factor, or with `assignments`."""
 
     name: str
     partitions: int = DEFAULT_COUNT
     replication_factor: int = DEFAULT_COUNT
     assignments: tuple[tuple[int, ...], ...] = ()
+    """The replicas of the partitions."""
     configs: tuple[tuple[str, str | None], ...] = ()
+    """The (name, value) of each config."""
     partition_numbers: tuple[int, ...] = ()
+    """The partitions that `assignments` are of; 0, 1, … if empty. gRPC has only the latter."""
 
 
 @dataclass(frozen=True, slots=True)
 class CreateTopics(Request):
-    """validate_only: validate without changing anything."""
+    """Create topics."""
 
     topics: tuple[NewTopic, ...]
     validate_only: bool = False
+    """Whether to validate the request without changing anything."""
     mutation_quota: MutationQuota | None = field(default=None, compare=False, repr=False)
 
 
@@ -99,19 +99,21 @@ class DeleteTopicsResponse(Response):
 
 @dataclass(frozen=True, slots=True)
 class NewPartitions:
-    """Grow a topic to `count` partitions. assignments: of the new ones, None to place them."""
+    """Grow a topic to `count` partitions."""
 
     name: str
     count: int
     assignments: tuple[tuple[int, ...], ...] | None = None
+    """The replicas of the new partitions, None to place them."""
 
 
 @dataclass(frozen=True, slots=True)
 class CreatePartitions(Request):
-    """validate_only: validate without changing anything."""
+    """Add partitions to topics."""
 
     topics: tuple[NewPartitions, ...]
     validate_only: bool = False
+    """Whether to validate the request without changing anything."""
     mutation_quota: MutationQuota | None = field(default=None, compare=False, repr=False)
 
 
@@ -124,23 +126,22 @@ class CreatePartitionsResponse(Response):
 
 @dataclass(frozen=True, slots=True)
 class DescribeTopics(Read):
-    """Describe these topics, or all topics if `topics` is None.
-
-    cursor: start at this (topic name, partition). limit: the most partitions in the response, 0 for
-    all.
-    """
+    """Describe these topics, or all topics if `topics` is None."""
 
     topics: tuple[TopicRef, ...] | None = None
     cursor: tuple[str, int] | None = None
+    """The (topic name, partition) at which the response starts."""
     limit: int = 0
+    """The most partitions in the response, 0 for all."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionDescription:
-    """A partition as the metadata log has it. leader: -1 for none."""
+    """A partition as the metadata log has it."""
 
     index: int
     leader: int
+    """The id of the leader, -1 for none."""
     leader_epoch: int
     partition_epoch: int
     replicas: tuple[int, ...]
@@ -167,10 +168,11 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True)
 class DescribeTopicsResponse(Response):
-    """Topics sorted by name. next_cursor: where the next page starts, None after the last page."""
+    """Topics sorted by name."""
 
     topics: tuple[TopicDescription, ...]
     next_cursor: tuple[str, int] | None = None
+    """Where the next page starts, None after the last page."""
 
 
 # --- partitions -----------------------------------------------------------------------------------
@@ -178,10 +180,12 @@ class DescribeTopicsResponse(Response):
 
 @dataclass(frozen=True, slots=True)
 class ElectLeaders(Request):
-    """election_type: 0 preferred, 1 unclean. partitions: (topic name, index), all if None."""
+    """Elect the leaders of partitions."""
 
     election_type: int
+    """The type of the election: 0 preferred, 1 unclean."""
     partitions: tuple[tuple[str, int], ...] | None = None
+    """The (topic name, index) of each partition, all if None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,18 +214,20 @@ class Reassignment:
 
 @dataclass(frozen=True, slots=True)
 class AlterPartitionReassignments(Request):
-    """KIP-455; allow_replication_factor_change: KIP-860."""
+    """Change or cancel reassignments (KIP-455)."""
 
     reassignments: tuple[Reassignment, ...]
     allow_replication_factor_change: bool = True
+    """Whether a reassignment may change the replication factor (KIP-860)."""
 
 
 @dataclass(frozen=True, slots=True)
 class AlterPartitionReassignmentsResponse(Response, RequestOutcome):
-    """One entry for each partition. allow_replication_factor_change: as requested."""
+    """One entry for each partition."""
 
     partitions: tuple[PartitionOutcome, ...]
     allow_replication_factor_change: bool = True
+    """The value in the request."""
 
 
 @dataclass(frozen=True, slots=True)

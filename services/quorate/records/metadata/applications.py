@@ -58,13 +58,14 @@ def application_field(record: object) -> tuple[ApplicationTag, bytes] | None:
 class ApplicationSummary:
     """What a snapshot says of the state of applications as a whole. Each field has a default, so
     that later releases can add fields.
-
-    last_offset: of the last application record before the snapshot's offset, -1 if there is none.
-    time_ms: the largest timestamp, -1 if there is none.
     """
 
     last_offset: int = -1
+    """The offset of the last application record before the snapshot's offset; -1 if there is
+    none.
+    """
     time_ms: int = -1
+    """The largest timestamp; -1 if there is none."""
 
     def to_bytes(self) -> bytes:
         writer = Writer()
@@ -85,12 +86,10 @@ class ApplicationSummary:
 
 @dataclass(frozen=True, slots=True)
 class OpenedSession:
-    """The record that opens a producer session. Later releases may add fields.
-
-    expiration_ms: how long the session lasts after its last batch.
-    """
+    """The record that opens a producer session. Later releases may add fields."""
 
     expiration_ms: int
+    """How long the session lasts after its last batch."""
 
     def to_bytes(self) -> bytes:
         writer = Writer()

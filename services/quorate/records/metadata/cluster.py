@@ -30,12 +30,14 @@ class ZkMigrationState(IntEnum):
 
 @record(api_key=4, versions=(0, 0))
 class ConfigRecord(MetadataRecord):
-    """One configuration value, None to delete it. `resource_type`: 2 topic, 4 broker, …"""
+    """One configuration value."""
 
     resource_type: Int8 = 0
+    """2 is a topic, 4 a broker, 16 client metrics, 32 a group."""
     resource_name: String = ""
     name: String = ""
     value: String | None = ""
+    """None deletes the configuration."""
 
 
 @record(api_key=12, versions=(0, 0))

@@ -24,9 +24,9 @@ from functools import lru_cache
 from itertools import groupby
 from typing import Any
 
+from quorate.common.identifiers import UUID_BYTES, UUID_CHARACTERS
 from quorate.records.errors import CorruptBatchError
 from quorate.records.metadata.schema import FieldSpec, Kind, MetadataRecord, Structure, UnknownTags
-from quorate.records.primitives import UUID_BYTES, UUID_CHARACTERS
 
 Step = Callable[[bytes, int, list[Any]], int]
 

@@ -23,6 +23,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
+from quorate.common.identifiers import UUID_BYTES, UUID_CHARACTERS
 from quorate.records.errors import RecordsError
 from quorate.records.metadata.decoding import (
     FIXED_FORMATS,
@@ -31,12 +32,7 @@ from quorate.records.metadata.decoding import (
     has_fixed_size,
 )
 from quorate.records.metadata.schema import FieldSpec, Kind, Structure
-from quorate.records.primitives import (
-    COMPACT_LENGTH_MAX,
-    UUID_BYTES,
-    UUID_CHARACTERS,
-    encode_unsigned_varint,
-)
+from quorate.records.primitives import COMPACT_LENGTH_MAX, encode_unsigned_varint
 
 Put = Callable[[Any, list[bytes]], None]
 

@@ -21,14 +21,15 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from quorate.records.batch import HEADER_SIZE, BatchHeader
+from quorate.common.batch_layout import HEADER_SIZE
+from quorate.common.identifiers import UUID_BYTES
+from quorate.records.batch import BatchHeader
 from quorate.records.errors import RecordsError
 from quorate.records.metadata.decoding import uuid_text, uuid_texts
 from quorate.records.metadata.encoding import VARINTS, varint
 from quorate.records.metadata.partitions import PartitionRecord
 from quorate.records.metadata.registry import UnknownRecord, decode, step_at
 from quorate.records.metadata.schema import MetadataRecord
-from quorate.records.primitives import UUID_BYTES
 
 REMEMBERED_MAX: Final = 1 << 14
 """Lists of each kind that are remembered, entries."""
@@ -47,14 +48,14 @@ _Lists = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...
 
 
 class _Shape(NamedTuple):
-    """Partitions of one length, version and place of the record's number. lead, frame: the bytes
-    before and behind the number, the same in all of them.
-    """
+    """Partitions of one length, version and place of the record's number."""
 
     unpack: Callable[[bytes, int], tuple[Any, ...]]
     size: int
     lead: bytes
+    """The bytes before the number, the same in all partitions."""
     frame: bytes
+    """The bytes after the number, the same in all partitions."""
     version: int
 
 
@@ -77,7 +78,7 @@ class _Remembered(dict[bytes, Any]):
 
 
 def _lists(raw: bytes) -> _Lists | None:
-    """replicas, isr, removing and adding replicas, and the leader behind them."""
+    """The replicas, the ISR, removing and adding replicas, and the leader behind them."""
     found: list[tuple[int, ...]] = []
     position = 0
     end = len(raw) - _INT_BYTES

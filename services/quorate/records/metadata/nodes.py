@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quorate.raft.types import ZERO_UUID
+from quorate.common.identifiers import ZERO_UUID
 from quorate.records.metadata.schema import (
     Bool,
     Int8,
@@ -28,12 +28,13 @@ IN_CONTROLLED_SHUTDOWN = 1
 
 @structure
 class RegisteredEndpoint(Structure):
-    """Where a node listens. `security_protocol`: 0 PLAINTEXT, 1 SSL, 2 and 3 the same with SASL."""
+    """Where a node listens."""
 
     name: String = ""
     host: String = ""
     port: Uint16 = 0
     security_protocol: Int16 = 0
+    """0 is PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL."""
 
 
 @structure

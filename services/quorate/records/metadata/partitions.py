@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quorate.raft.types import ZERO_UUID
+from quorate.common.identifiers import ZERO_UUID
 from quorate.records.metadata.schema import (
     Int8,
     Int32,

@@ -12,7 +12,7 @@ default; `| None` makes a field nullable in all of its versions; a field with a 
 field in all of its versions; every version is flexible (KIP-482). Kafka's name of a field is ours
 in camel case, and a record's type name is its class's in upper snake case.
 
-Records are values (`raft.value`), `version` aside.
+Records are values (`common.value`), `version` aside.
 
 Source: KIP-631 (metadata records), KIP-482 (flexible versions), Kafka's message format README.
 """
@@ -37,8 +37,8 @@ from typing import (
     get_type_hints,
 )
 
-from quorate.raft.types import VersionRange
-from quorate.raft.value import value
+from quorate.common.features import VersionRange
+from quorate.common.value import value
 
 
 class Kind(StrEnum):

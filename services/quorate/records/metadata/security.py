@@ -3,7 +3,7 @@ client quotas (KIP-546)."""
 
 from __future__ import annotations
 
-from quorate.raft.types import ZERO_UUID
+from quorate.common.identifiers import ZERO_UUID
 from quorate.records.metadata.schema import (
     Bool,
     Bytes,
@@ -42,10 +42,11 @@ class RemoveDelegationTokenRecord(MetadataRecord):
 
 @record(api_key=11, versions=(0, 0))
 class UserScramCredentialRecord(MetadataRecord):
-    """A user's SCRAM credential. `mechanism`: 1 is SCRAM-SHA-256, 2 is SCRAM-SHA-512."""
+    """A user's SCRAM credential."""
 
     name: String = ""
     mechanism: Int8 = 0
+    """1 is SCRAM-SHA-256, 2 is SCRAM-SHA-512."""
     salt: Bytes = b""
     stored_key: Bytes = b""
     server_key: Bytes = b""

@@ -18,7 +18,9 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from quorate.raft.errors import ErrorCode, MisuseError
+from quorate.common.batch_layout import HEADER_SIZE
+from quorate.common.error_codes import ErrorCode
+from quorate.raft.errors import MisuseError
 from quorate.records.batch import BatchProducer
 from quorate.rpc.client.channels import Channels, Link
 from quorate.rpc.client.client_stream import ClientStream
@@ -35,7 +37,6 @@ from quorate.rpc.errors import (
 from quorate.rpc.wire.convert_append import decode_append_response, encode_append_request
 from quorate.rpc.wire.limits import (
     BATCH_BYTES_MAX,
-    BATCH_OVERHEAD_BYTES,
     CHANGE_TIMEOUT_MS_MAX,
     RECORD_OVERHEAD_BYTES,
     batch_bytes,
@@ -280,8 +281,8 @@ class Coalescer:
         """Commit one record and return its offset. Raises as `QuorumClient.append`."""
         key, value = record
         size = len(key or b"") + len(value or b"") + RECORD_OVERHEAD_BYTES
-        if size + BATCH_OVERHEAD_BYTES > BATCH_BYTES_MAX:
-            text = too_large(size + BATCH_OVERHEAD_BYTES, BATCH_BYTES_MAX)
+        if size + HEADER_SIZE > BATCH_BYTES_MAX:
+            text = too_large(size + HEADER_SIZE, BATCH_BYTES_MAX)
             raise AdminError(ErrorCode.MESSAGE_TOO_LARGE, text)
         while self._waiting_bytes > WAITING_BYTES_MAX:
             self._room.clear()

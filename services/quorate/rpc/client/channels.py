@@ -28,6 +28,7 @@ import grpc.aio
 from google.protobuf.message import Message
 
 from quorate.rpc.client.cluster import Cluster
+from quorate.rpc.client.handshake_faults import handshake_fault
 from quorate.rpc.client.silence import SilenceWatch
 from quorate.rpc.client.stream_call import StreamCall
 from quorate.rpc.errors import TransportError, TransportKind
@@ -94,7 +95,9 @@ def status_error(address: str, code: grpc.StatusCode, details: str) -> Transport
 
 
 def _plain(details: str) -> str:
-    """gRPC's text without the parts that repeat the address."""
+    """The error text of gRPC in plain words, without the parts that repeat the address."""
+    if fault := handshake_fault(details or ""):
+        return fault
     text = _PREFIX.sub("", details or "")
     no_name = _NO_NAME.search(text)
     return f"the host name does not resolve: {no_name[1]}" if no_name else text
@@ -117,20 +120,19 @@ def call_error(address: str, error: grpc.aio.AioRpcError) -> TransportError:
 
 @dataclass(slots=True)
 class Link:
-    """One channel and the number of its users.
-
-    last_used: the loop's time, in seconds. watch: detects a silent node; None if that does not
-    matter. cluster: the one that calls name; None if they name none.
-    """
+    """One channel and the number of its users."""
 
     key: tuple[str, int]
     address: str
     channel: grpc.aio.Channel
     users: int = 0
     last_used: float = 0.0
+    """The time of the last use, by the loop's clock, in seconds."""
     calls: dict[str, Any] = field(default_factory=dict)
     watch: SilenceWatch | None = None
+    """Detects a silent node; None if that does not matter."""
     cluster: Cluster | None = None
+    """The cluster that calls name; None if they name none."""
 
     @property
     def metadata(self) -> Metadata:
@@ -195,10 +197,10 @@ class Link:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            raise (self.silent() if waiter.is_told else self.closed()) from None
+            raise (self.silent() if waiter.is_notified else self.closed()) from None
         finally:
             self.watch.end(waiter)
-        if waiter.is_told:
+        if waiter.is_notified:
             raise self.silent()
         self.watch.received()
         return found

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from quorate.raft.errors import ErrorCode
+from quorate.common.error_codes import ErrorCode
 from quorate.rpc.errors import AdminError, TransportError, TransportKind
 from quorate.rpc.wire.cluster_id import (
     cluster_in,

@@ -26,7 +26,7 @@ import logging
 import random
 from dataclasses import dataclass, field, replace
 
-from quorate.raft.errors import ErrorCode
+from quorate.common.error_codes import ErrorCode
 from quorate.records.batch import Record
 from quorate.rpc.client.channels import Channels
 from quorate.rpc.client.cluster import check_not_foreign
@@ -99,14 +99,14 @@ class StreamBackoff:
 
 @dataclass(frozen=True, slots=True)
 class DecodedChunk:
-    """A part of the log: its records, each with the offset after it, and where the log continues.
-
-    size_bytes: about what it takes in memory.
+    """A part of the log: its records, each with the offset after it, and where the log
+    continues.
     """
 
     records: list[tuple[Record, int]]
     next_offset: int
     size_bytes: int
+    """About what the chunk takes in memory."""
 
 
 class LogStream:
@@ -244,13 +244,16 @@ class StreamOpener:
         self, request: ReadRequest, deadline_ms: float | None, backoff: StreamBackoff
     ) -> OpenRead:
         """A stream that a node serves. deadline_ms: raise the nodes' errors then; None: never."""
+        tried = _Round()
         while True:
             if self._channels.is_closed:
                 raise UnreachableError({"": "the client is closed"})
-            tried = _Round()
+            before, tried = tried, _Round()
             opened = await self._try_each(request, deadline_ms, tried)
             if opened is not None:
                 return opened
+            if not tried.attempts:  # the pause took until the deadline
+                tried = before
             check_not_foreign(tried.attempts)
             if tried.compacted:
                 raise _compacted(request.from_offset, tried.compacted)

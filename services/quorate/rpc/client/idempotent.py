@@ -35,8 +35,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from quorate.raft.errors import ErrorCode
-from quorate.records.batch import SEQUENCE_MODULUS, BatchProducer
+from quorate.common.batch_layout import SEQUENCE_MODULUS
+from quorate.common.error_codes import ErrorCode
+from quorate.records.batch import BatchProducer
+from quorate.rpc.cancellation import cancel_tasks
 from quorate.rpc.client.appending import (
     ANSWER_SLACK_MS,
     AppendConnection,
@@ -97,21 +99,20 @@ _UNKNOWN = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.UNKNOWN_SERVER_ERROR)
 
 @dataclass(eq=False, slots=True)
 class _Batch:
-    """A batch of one caller.
-
-    result: what the caller awaits, until `deadline_ms`. producer: the batch's place in the session,
-    None before it is sent. is_doubtful: see rule 2. is_barred: it is certainly not in the log, see
-    rule 3.
-    """
+    """A batch of one caller."""
 
     records: Sequence[OpaqueRecord]
     conditions: LogOffsets
     deadline_ms: float
     result: asyncio.Future[AppendResult]
+    """What the caller awaits, until `deadline_ms`."""
     trace_parent: str
     producer: BatchProducer | None = None
+    """The place of the batch in the session, None before it is sent."""
     is_doubtful: bool = False
+    """Whether the outcome of an attempt is unknown: see rule 2."""
     is_barred: bool = False
+    """Whether the batch is certainly not in the log: see rule 3."""
 
     @property
     def is_absent(self) -> bool:
@@ -137,12 +138,13 @@ class _Batch:
 
 @dataclass(eq=False, slots=True)
 class _Session:
-    """An open session. is_ending: no further batch gets a number in it."""
+    """An open session."""
 
     producer_id: int
     producer_epoch: int
     next_sequence: int = 0
     is_ending: bool = False
+    """Whether further batches get no number in the session."""
 
     def number(self, batch: _Batch) -> None:
         """Give a batch the next numbers."""
@@ -281,10 +283,7 @@ class SessionAppender:
         for batch in self._window:
             batch.fail_in_doubt("the client was closed")
         self._waiting.clear()
-        tasks = [task for task in (self._sender, *self._plain) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_tasks(self._sender, *self._plain)
 
     # --- the task that sends ----------------------------------------------------------------------
 

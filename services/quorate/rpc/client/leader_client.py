@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 
 from google.protobuf.message import Message
 
-from quorate.raft.errors import ErrorCode, MisuseError, ViolationError
+from quorate.common.error_codes import ErrorCode
+from quorate.raft.errors import MisuseError, ViolationError
 from quorate.rpc.client.channels import Channels
 from quorate.rpc.client.cluster import Cluster
 from quorate.rpc.client.routing import (
@@ -73,22 +74,22 @@ class AsyncClosing(ABC):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class LeaderClient(AsyncClosing):
-    """A client of one quorum. Use it as an asynchronous context manager, or call `close`.
-
-    bootstrap: `host:port` of some nodes. request_timeout_ms: the default timeout of a call; every
-    timeout is positive. client_id: sent as the user agent. cluster_id: nodes of other clusters
-    reject the client's calls, and it goes on to other addresses; AdminError with the code
-    INCONSISTENT_CLUSTER_ID if all are such nodes. By default, the cluster is that of the node that
-    answers first.
-    """
+    """A client of one quorum. Use it as an asynchronous context manager, or call `close`."""
 
     bootstrap: Sequence[str] = field(kw_only=False)
+    """`host:port` of some nodes."""
     tls: TlsConfig | None = None
     request_timeout_ms: int = 30_000
+    """The default timeout of a call; every timeout is positive."""
     client_id: str = "quorate-client"
+    """The user agent that the client sends."""
     limits: ChannelLimits | None = None
     tracing: Tracing | None = None
     cluster_id: str = ""
+    """Nodes of other clusters reject the client's calls, and it goes on to other addresses;
+    AdminError with the code INCONSISTENT_CLUSTER_ID if all are such nodes. By default, the cluster
+    is that of the node that answers first.
+    """
 
     TIMEOUT_ADVICE: ClassVar[str] = ""
     """Follows the error of a request without a response."""

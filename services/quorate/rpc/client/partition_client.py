@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 import grpc.aio
 from google.protobuf.message import Message
 
+from quorate.common.endpoints import Endpoint
 from quorate.raft.errors import MisuseError, ViolationError
-from quorate.raft.types import Endpoint
 from quorate.rpc.client.channels import EOF, Channels, Link, call_error
 from quorate.rpc.client.client_stream import ClientStream
 from quorate.rpc.client.routing import Address
@@ -65,7 +65,7 @@ class BrokerConnections:
         self, host: str, port: int, topics: Sequence[str], timeout_ms: float = CALL_TIMEOUT_MS
     ) -> Located:
         message = pb.LocateRequest(topics=topics)
-        return await self._call((host, port), "Locate", message, convert.decode_located, timeout_ms)
+        return await self._call((host, port), "Locate", message, convert.LOCATED.decode, timeout_ms)
 
     async def list_offsets(
         self, host: str, port: int, key: PartitionKey, timeout_ms: float = CALL_TIMEOUT_MS

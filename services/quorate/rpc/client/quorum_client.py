@@ -24,8 +24,11 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from quorate.applications.sessions import EXPIRATION_MS
-from quorate.metadata.metadata_version import APPLICATION_VERSION, METADATA_VERSION
-from quorate.raft.errors import ErrorCode, MisuseError
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
+from quorate.common.features import METADATA_VERSION
+from quorate.metadata.metadata_version import APPLICATION_VERSION
+from quorate.raft.errors import MisuseError
 from quorate.raft.messages import (
     AddVoterRequest,
     AdminResponse,
@@ -33,7 +36,7 @@ from quorate.raft.messages import (
     RemoveVoterRequest,
     TransferLeadershipRequest,
 )
-from quorate.raft.types import Endpoint, ReplicaKey, VoterSet
+from quorate.raft.types import ReplicaKey, VoterSet
 from quorate.records.batch import Record
 from quorate.rpc.client.appending import BATCHES_IN_FLIGHT_MAX, Appender, Coalescer
 from quorate.rpc.client.cluster import check_not_foreign
@@ -100,9 +103,6 @@ REGISTRATION_PAUSE_MS = 200
 class QuorumClient(LeaderClient):
     """A client of one quorum; `LeaderClient` has its other options.
 
-    producer_expiration_ms: how long the quorum remembers which appends of this client it has, after
-    the last one; from a second to a week.
-
     Example:
         async with quorate.Client(["controller-1:9093"]) as client:
             offset = await client.append_value(b"committed by a majority, or not at all")
@@ -111,6 +111,9 @@ class QuorumClient(LeaderClient):
     """
 
     producer_expiration_ms: int = EXPIRATION_MS
+    """How long the quorum remembers which appends of this client it has, after the last one; from a
+    second to a week.
+    """
 
     TIMEOUT_ADVICE: ClassVar[str] = "; the request may still succeed"
 

@@ -21,7 +21,8 @@ from typing import Any
 
 import grpc.aio
 
-from quorate.raft.errors import ErrorCode, ViolationError
+from quorate.common.error_codes import ErrorCode
+from quorate.raft.errors import ViolationError
 from quorate.raft.messages import CurrentLeader
 from quorate.raft.types import OffsetAndEpoch
 from quorate.records.batch import (

@@ -26,9 +26,9 @@ from typing import Protocol, TypeVar, cast
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
-from quorate.raft.errors import ErrorCode
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
 from quorate.raft.messages import CurrentLeader
-from quorate.raft.types import Endpoint
 from quorate.rpc.client.cluster import check_not_foreign
 from quorate.rpc.errors import NoLeaderError, TransportError, TransportKind, UnreachableError
 from quorate.rpc.wire.limits import format_address
@@ -235,5 +235,5 @@ class LeaderSearch:
 
 def _describe(leader: CurrentLeader) -> str:
     if leader.id is None:
-        return f"knows no leader in epoch {leader.epoch}"
+        return f"reports no leader for epoch {leader.epoch}"
     return f"names node {leader.id} as the leader of epoch {leader.epoch}"

@@ -23,16 +23,16 @@ Probe = Callable[[float], Awaitable[bool]]
 
 
 class Waiter:
-    """A call that waits for a response. `is_told` is set once the node is silent."""
+    """A call that waits for a response. `is_notified` is set once the node is silent."""
 
-    __slots__ = ("_give_up", "is_told")
+    __slots__ = ("_give_up", "is_notified")
 
     def __init__(self, give_up: Callable[[], object]) -> None:
         self._give_up = give_up
-        self.is_told = False
+        self.is_notified = False
 
     def tell(self) -> None:
-        self.is_told = True
+        self.is_notified = True
         self._give_up()
 
 

@@ -16,7 +16,9 @@ from typing import Any, Protocol
 import grpc
 import grpc.aio
 
-from quorate.raft.errors import ErrorCode, MisuseError, ViolationError
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
+from quorate.raft.errors import MisuseError, ViolationError
 from quorate.raft.messages import (
     AddVoterRequest,
     ApiVersionsRequest,
@@ -32,7 +34,6 @@ from quorate.raft.messages import (
     UpdateVoterRequest,
     VoteRequest,
 )
-from quorate.raft.types import Endpoint
 from quorate.rpc.client.channels import EOF, Channels, Link, call_error
 from quorate.rpc.errors import TransportError, TransportKind
 from quorate.rpc.tls import TlsConfig
@@ -53,7 +54,7 @@ __all__ = [
 ]
 
 LOCALLY_CANCELLED = "Locally cancelled by application!"
-"""gRPC's details of a call that this process cancelled."""
+"""What gRPC reports for a call that this process cancelled."""
 
 FETCH_TIMEOUT_MS = 2_000
 """How long a Fetch may take beyond `max_wait_ms`, for which it may be parked."""

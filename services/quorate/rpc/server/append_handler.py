@@ -11,12 +11,13 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, replace
 from typing import Any
 
-from quorate.raft.errors import ErrorCode, ViolationError
+from quorate.common.error_codes import ErrorCode
+from quorate.raft.errors import ViolationError
 from quorate.records.batch import BatchProducer
 from quorate.rpc.server.authorizer import Context, RequestContext
 from quorate.rpc.server.handler import RaftHandler
 from quorate.rpc.server.intake import read_request
-from quorate.rpc.wire.codecs import NO_LEADER
+from quorate.rpc.wire.codec import NO_LEADER
 from quorate.rpc.wire.convert_append import (
     correlation_id_of,
     decode_append_request,
@@ -35,20 +36,20 @@ LOGGER = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A decoded message: its records, its sender's timeout in ms, and its batch size in bytes.
-
-    producer: the place of the batch in its producer session, None without one.
-    refused: the outcome of a message that is rejected without an append.
-    """
+    """A decoded message."""
 
     correlation_id: int
     records: list[OpaqueRecord]
     timeout_ms: int = 0
+    """The sender's timeout."""
     size: int = 0
+    """The size of the batch in bytes."""
     trace_parent: str = ""
     conditions: LogOffsets = NO_CONDITIONS
     producer: BatchProducer | None = None
+    """The place of the batch in its producer session, None without one."""
     refused: AppendOutcome | None = None
+    """The outcome of a message that is rejected without an append."""
 
 
 def _decode(message: quorum_pb2.AppendRequest) -> _Asked:

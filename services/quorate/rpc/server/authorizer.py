@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, Protocol
 
 import grpc.aio
 
+from quorate.common.error_codes import ErrorCode
 from quorate.metadata.authorizer import Operation
 from quorate.metadata.requests import Refused
-from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import CurrentLeader
 from quorate.rpc.principals import Caller
 from quorate.rpc.wire.convert_metadata import MetadataAnswer
@@ -35,15 +35,14 @@ def _unchanged(response: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationResult:
-    """The result of authorizing a metadata request.
-
-    request: the parts that the caller may request. answer: the complete response if no part is
-    left. finish: adds the errors of the rejected parts to the response.
-    """
+    """The result of authorizing a metadata request."""
 
     request: Any
+    """The parts that the caller may request."""
     answer: Any = None
+    """The complete response if no part is left."""
     finish: Callable[[Any], Any] = _unchanged
+    """Adds the errors of the rejected parts to the response."""
 
 
 class CallAuthorizer(Protocol):

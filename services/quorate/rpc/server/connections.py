@@ -35,6 +35,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
+from quorate.rpc.cancellation import cancel_tasks
 from quorate.rpc.principals import host_of
 from quorate.rpc.server.arrivals import Arrivals, Flow
 from quorate.rpc.wire.limits import ServerLimits
@@ -66,14 +67,17 @@ neither, but its descriptor stays open until gRPC closes it.
 
 
 class TcpConnection(NamedTuple):
-    """silent_ms: since data arrived, or since it was accepted. acked, received: bytes."""
+    """One connection of this process, as the kernel reports it."""
 
     silent_ms: int
+    """The time since data last arrived, or since the connection was accepted."""
     descriptor: int
     host: str
     port: int
     acked: int = 0
+    """The bytes that the peer has acknowledged."""
     received: int = 0
+    """The bytes that have arrived from the peer."""
 
 
 class ConnectionGuard:
@@ -93,9 +97,14 @@ class ConnectionGuard:
         self.open_count = 0
         self.closed_count = 0
 
+    @staticmethod
+    def is_supported() -> bool:
+        """Whether this system lets the guard inspect and close connections: Linux only."""
+        return os.path.isdir(_DESCRIPTORS)  # noqa: PTH112 - asked once
+
     def start(self) -> None:
         """Start watching. Linux only: elsewhere this limits nothing."""
-        if os.path.isdir(_DESCRIPTORS):  # noqa: PTH112 - asked once
+        if self.is_supported():
             self._task = asyncio.create_task(self._watch(), name="connections")
 
     @property
@@ -104,9 +113,7 @@ class ConnectionGuard:
         return self._task is not None
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await cancel_tasks(self._task)
 
     async def _watch(self) -> None:
         while True:
@@ -213,7 +220,7 @@ def _resident_bytes() -> int:
 
 
 def _borrow(descriptor: int) -> socket.SocketType:
-    """gRPC's own descriptor as a socket, not a copy. The caller detaches it.
+    """Return gRPC's own descriptor as a socket, not a copy. The caller detaches it.
 
     gRPC polls open descriptors, and a copy would stay open after gRPC has closed its own. The plain
     type of sockets costs a fraction of `socket.socket`. Raises OSError if it is not a socket.

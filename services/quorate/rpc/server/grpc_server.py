@@ -29,7 +29,7 @@ from quorate.rpc.server.handler import NodeHandler
 from quorate.rpc.server.metadata_servicers import metadata_behaviors
 from quorate.rpc.server.records_answer import serialize
 from quorate.rpc.server.request_validation import DecodeErrorInterceptor
-from quorate.rpc.server.response_memory import ResponseMemory
+from quorate.rpc.server.response_memory import SMALL_ROOM_BYTES, ResponseMemory
 from quorate.rpc.server.servicers import Behavior, HandlerRef, Servicer
 from quorate.rpc.server.throttle import RequestThrottle, Throttle
 from quorate.rpc.tls import TlsConfig
@@ -108,7 +108,7 @@ class RpcServer:
         """Add the services to `server`, which has not been started."""
         self.server = server
         self.addresses = tuple(addresses)
-        self.response_memory = ResponseMemory()
+        self.response_memory = ResponseMemory(small_bytes_max=SMALL_ROOM_BYTES)
         self.watch_memory = ResponseMemory()
         self.arrivals = Arrivals()
         calls = limits.calls_per_second_max
@@ -229,7 +229,7 @@ def _reason(host: str, port: int) -> ListenError | None:
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
     except socket.gaierror as error:
-        return ListenError(shown, f"{host} has no address: {error.strerror}")
+        return ListenError(shown, f'cannot resolve host "{host}": {error.strerror}')
     for family, kind, protocol, _, target in found:
         try:
             with socket.socket(family, kind, protocol) as probe:

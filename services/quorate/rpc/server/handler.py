@@ -65,6 +65,13 @@ class WatchStream(Protocol):
     @property
     def writing_since_s(self) -> float | None: ...
 
+    def try_reserve(self, size: int) -> bool:
+        """Reserve the memory of a response of `size` bytes, if there is enough now.
+
+        True if it is reserved already. `send` releases it.
+        """
+        ...
+
     async def reserve(self, size: int) -> None:
         """Wait for the memory of a response of `size` bytes, which `send` releases."""
         ...
@@ -174,5 +181,5 @@ class MetadataHandler(Protocol):
     def cluster_id(self) -> str: ...
 
     async def metadata(self, request: Any, timeout_ms: int) -> MetadataAnswer:
-        """The response to a request in `convert_metadata.METHODS`, within `timeout_ms`."""
+        """The response to a request in `convert_metadata.METADATA_CODECS`, within `timeout_ms`."""
         ...

@@ -20,14 +20,20 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError, Message
 
-from quorate.raft.errors import ErrorCode, ViolationError
-from quorate.raft.types import NO_NODE
+from quorate.common.error_codes import ErrorCode
+from quorate.common.identifiers import NO_NODE
+from quorate.raft.errors import ViolationError
 from quorate.rpc.client.channels import EOF
 from quorate.rpc.principals import Caller
 from quorate.rpc.server.authorizer import Context, Denial, PartitionAuthorizer
 from quorate.rpc.server.grpc_server import method_handler
 from quorate.rpc.server.intake import read_request
 from quorate.rpc.server.request_validation import DecodeErrorInterceptor, RejectionLog
+from quorate.rpc.server.response_memory import (
+    SMALL_ROOM_BYTES,
+    MemoryReservation,
+    ResponseMemory,
+)
 from quorate.rpc.server.server_stream import Running, ServerStream
 from quorate.rpc.wire import partition_convert as convert
 from quorate.rpc.wire.convert_append import correlation_id_of
@@ -46,6 +52,12 @@ from quorate.rpc.wire.partition_values import (
 )
 from quorate.v1 import partition_pb2
 
+FETCH_ROOM_BYTES = 96 * 1024 * 1024
+"""For the records of fetch responses: a broker has more readers than a controller, and slower ones.
+"""
+FETCH_STALLED_S = 10.0
+"""A reader that takes a response more slowly gives way to readers that wait."""
+
 REJECTIONS = RejectionLog(logging.getLogger(__name__))
 
 _PRODUCE, _FETCH, _LIST_OFFSETS, _LOCATE, _INIT = (
@@ -57,8 +69,13 @@ _PRODUCE, _FETCH, _LIST_OFFSETS, _LOCATE, _INIT = (
 class FetchSession(Protocol):
     """One Fetch stream, with the state that its requests have set."""
 
-    async def fetch(self, request: PartitionFetch) -> PartitionFetchResponse:
-        """Answer when there is news, or `max_wait_ms` has passed."""
+    async def fetch(
+        self, request: PartitionFetch, room: MemoryReservation
+    ) -> PartitionFetchResponse:
+        """Answer when there is news, or `max_wait_ms` has passed.
+
+        room: reserved for the records before they are read.
+        """
         ...
 
     def close(self) -> None: ...
@@ -124,7 +141,11 @@ class _PartitionContext:
 
 
 class PartitionServicer:
-    """Serves producers, readers and follower brokers. `running` holds the batches in flight."""
+    """Serves producers, readers and follower brokers.
+
+    `running` holds the batches in flight. `response_memory`: of fetch responses; it bounds them
+    once its `end` is set.
+    """
 
     def __init__(
         self,
@@ -135,6 +156,9 @@ class PartitionServicer:
         self._handler = handler
         self._limits = limits
         self._authorizer = authorizer
+        self.response_memory = ResponseMemory(
+            FETCH_ROOM_BYTES, small_bytes_max=SMALL_ROOM_BYTES, stalled_s=FETCH_STALLED_S
+        )
         self.running: Running = set()
         self.behaviors: Mapping[str, Callable[[Any, Context], Any]] = {
             "Produce": self._stream_batches,
@@ -142,7 +166,7 @@ class PartitionServicer:
             "ListOffsets": self._unary(
                 _LIST_OFFSETS, self._offsets, PartitionOffsets, convert.OFFSETS.encode
             ),
-            "Locate": self._unary(_LOCATE, self._located, Located, convert.encode_located),
+            "Locate": self._unary(_LOCATE, self._located, Located, convert.LOCATED.encode),
             "InitProducerId": self._unary(
                 _INIT, self._identity, ProducerIdentity, convert.IDENTITY.encode
             ),
@@ -207,8 +231,10 @@ class PartitionServicer:
         )
         try:
             while (data := await context.read()) is not EOF:
-                response = await self._fetched(data, session, context, request_context)
-                await context.write(convert.encode_fetched(response))
+                with self.response_memory.hold(context.peer()) as room:
+                    await context.write(
+                        await self._fetched(data, session, context, request_context, room)
+                    )
         finally:
             session.close()
 
@@ -218,6 +244,19 @@ class PartitionServicer:
         session: FetchSession,
         context: Context,
         request_context: _PartitionContext,
+        room: MemoryReservation,
+    ) -> partition_pb2.PartitionFetchResponse:
+        response = await self._answered(data, session, context, request_context, room)
+        await room.settle(sum(len(part) for each in response.partitions for part in each.records))
+        return convert.encode_fetched(response)
+
+    async def _answered(
+        self,
+        data: bytes,
+        session: FetchSession,
+        context: Context,
+        request_context: _PartitionContext,
+        room: MemoryReservation,
     ) -> PartitionFetchResponse:
         refused = request_context.refusal(_FETCH)
         if refused is not None:
@@ -228,7 +267,7 @@ class PartitionServicer:
                 refused = request_context.follower_refusal(request.replica_id)
             if refused is not None:
                 return PartitionFetchResponse(refused.error, message=refused.message)
-            return await session.fetch(request)
+            return await session.fetch(request, room)
         except DecodeError:
             raise
         except Exception as error:

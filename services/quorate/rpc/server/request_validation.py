@@ -21,7 +21,8 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from quorate.raft.errors import ErrorCode, ViolationError
+from quorate.common.error_codes import ErrorCode
+from quorate.raft.errors import ViolationError
 from quorate.telemetry.limited_log import LimitedLog
 
 LOGGER = logging.getLogger(__name__)

@@ -38,7 +38,8 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError, Message
 
-from quorate.raft.errors import ErrorCode, ViolationError
+from quorate.common.error_codes import ErrorCode
+from quorate.raft.errors import ViolationError
 from quorate.raft.messages import FetchRequest, FetchResponse
 from quorate.rpc.client.channels import EOF
 from quorate.rpc.server.append_handler import AppendHandler
@@ -55,7 +56,13 @@ from quorate.rpc.server.handler import (
 from quorate.rpc.server.intake import read_request
 from quorate.rpc.server.records_answer import encode_with_records
 from quorate.rpc.server.request_validation import RejectionLog
-from quorate.rpc.server.response_memory import SMALL_BYTES, MemoryReservation, ResponseMemory
+from quorate.rpc.server.response_memory import (
+    SMALL_ROOM_BYTES,
+    UNCOUNTED_BYTES,
+    MemoryReservation,
+    NoRoomError,
+    ResponseMemory,
+)
 from quorate.rpc.server.server_stream import Running, ServerStream, begun
 from quorate.rpc.server.throttle import RECORDS_BYTES, RequestThrottle
 from quorate.rpc.server.watch_stream import (
@@ -65,7 +72,8 @@ from quorate.rpc.server.watch_stream import (
     encode_chunk,
 )
 from quorate.rpc.wire import convert
-from quorate.rpc.wire.codecs import CODECS, Codec
+from quorate.rpc.wire.codec import Codec
+from quorate.rpc.wire.codecs import CODECS
 from quorate.rpc.wire.limits import LONE_FETCH_BYTES_MAX, SNAPSHOT_PIECE_BYTES_MAX, ServerLimits
 from quorate.rpc.wire.methods import RPC_METHODS, RpcMethod
 from quorate.rpc.wire.values import Buffer, ReadRequest
@@ -102,7 +110,7 @@ class HandlerRef:
     ) -> None:
         self.authorizer = authorizer
         self.request_throttle = request_throttle
-        self.response_memory = ResponseMemory() if response_memory is None else response_memory
+        self.response_memory = response_memory or ResponseMemory(small_bytes_max=SMALL_ROOM_BYTES)
         self.watch_memory = ResponseMemory() if watch_memory is None else watch_memory
         self.arrivals = Arrivals() if arrivals is None else arrivals
         self.use(handler)
@@ -129,12 +137,16 @@ class HandlerRef:
             await check_cluster(context, self.raft.cluster_id, method.name)
 
     async def keep(self, context: Context, answer: Message) -> None:
-        """Hold room for a call's response until the client has read it."""
+        """Hold room for a call's response until the client has read it; may end the call."""
         size = answer.ByteSize()
-        if size > SMALL_BYTES:
+        if size > UNCOUNTED_BYTES:
             held = self.response_memory.hold(context.peer())
             context.add_done_callback(_releases(held))
-            await held.settle(size)
+            try:
+                await held.settle(size, is_owned=True)
+            except NoRoomError as error:
+                # Not RESOURCE_EXHAUSTED, which promises that the call was not executed.
+                await context.abort(grpc.StatusCode.ABORTED, str(error))
 
     @property
     def raft(self) -> RaftHandler:

@@ -93,9 +93,10 @@ def _for_ever() -> None:
 
 @dataclass(slots=True)
 class Throttle:
-    """The shares of one server. calls_per_second: of all connections. Callers use `is_refused`."""
+    """The shares of one server. Callers use `is_refused`."""
 
     calls_per_second: int
+    """The limit for all connections together."""
     waiting_max: int = 1_024
     waiting_per_connection_max: int = 64
     refused_max: int = 4_096

@@ -58,6 +58,9 @@ class ResponseStream:
     def close(self) -> None:
         self._held.release()
 
+    def try_reserve(self, size: int) -> bool:
+        return self._held.try_reserve(size)
+
     async def reserve(self, size: int) -> None:
         await self._held.reserve(size)
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote, unquote
 
-from quorate.raft.errors import ErrorCode
+from quorate.common.error_codes import ErrorCode
 
 CLUSTER_ID_KEY = "quorate-cluster-id"
 

@@ -39,15 +39,19 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from quorate.raft.errors import ErrorCode, MisuseError, ViolationError
-from quorate.raft.types import ZERO_UUID
-from quorate.records.primitives import UUID_BYTES, uuid_from_bytes, uuid_to_bytes
+from quorate.common.error_codes import ErrorCode
+from quorate.common.identifiers import UUID_BYTES, ZERO_UUID, uuid_from_bytes, uuid_to_bytes
+from quorate.raft.errors import MisuseError, ViolationError
+from quorate.raft.messages import CurrentLeader
 from quorate.rpc.fields import error_from_wire
+from quorate.rpc.wire.methods import RpcMethod
 
 V = TypeVar("V")
 M = TypeVar("M", bound=Message)
 
 Convert = Callable[[Any], Any]
+NO_LEADER = CurrentLeader(0)
+
 LIST_FIELD = "values"
 """The only field of a message that stands for a nullable list."""
 
@@ -66,31 +70,29 @@ UNSENT = frozenset({"max_bytes", "mutation_quota", "partition_numbers"})
 """Fields of values that are not sent, unless a message has them."""
 
 
-class Form(NamedTuple):
-    """The conversions of one type; None if the value and the message's form are the same.
-
-    is_list: the type is a whole repeated field. may_be_absent: an absent message is read as an
-    empty one.
-    """
+class TypeConversion(NamedTuple):
+    """The conversions of one type; None if the value and the message's field are the same."""
 
     encode: Convert | None
     decode: Convert | None
     is_list: bool = False
+    """Whether the type is a whole repeated field."""
     may_be_absent: bool = False
+    """Whether an absent message is read as an empty one."""
 
 
 @dataclass(frozen=True)
 class Rules:
-    """The rules of a codec that do not follow from the two declarations.
+    """The rules of a codec that do not follow from the two declarations."""
 
-    forms: the types with their own conversions. checks: by the class of a value, a function that
-    rejects a decoded value (ValueError or ViolationError) or limits it. are_numbers_natural:
-    whether negative integers are rejected.
-    """
-
-    forms: Mapping[Any, Form] = field(default_factory=dict)
+    conversions: Mapping[Any, TypeConversion] = field(default_factory=dict)
+    """The conversions of types that do not have the default one."""
     checks: Mapping[type, Convert] = field(default_factory=dict)
+    """By the class of a value, the function that rejects a decoded value (ValueError or
+    ViolationError) or limits it.
+    """
     are_numbers_natural: bool = False
+    """Whether negative integers are rejected."""
 
 
 class MessageCodec(Generic[V, M]):
@@ -132,6 +134,19 @@ class MessageCodec(Generic[V, M]):
             raise ViolationError(f"{message.DESCRIPTOR.name}.{error}") from None
 
 
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """The conversions of one method's messages."""
+
+    method: RpcMethod
+    encode_request: Callable[..., Message]
+    decode_request: Callable[[Any], Any]
+    encode_response: Callable[..., Message]
+    decode_response: Callable[[Any], Any]
+    refuse: Callable[[ErrorCode, str], Any] | None
+    """Builds the response to a request that failed; None if responses have no error field."""
+
+
 class _Field(NamedTuple):
     name: str
     message_name: str
@@ -163,20 +178,20 @@ _Conversions = tuple[Callable[[Any, Any], None], Convert]
 
 def _conversions(hint: Any, descriptor: Any, rules: Rules, absent: Any = None) -> _Conversions:
     name = descriptor.name
-    form = rules.forms.get(hint)
-    if form is not None and form.is_list:
-        return _whole_list(name, form)
-    hint, nullable = (hint, False) if form is not None else _without_none(hint)
+    conversion = rules.conversions.get(hint)
+    if conversion is not None and conversion.is_list:
+        return _whole_list(name, conversion)
+    hint, nullable = (hint, False) if conversion is not None else _without_none(hint)
     if _origin_is_mapping(hint):
         return _map_field(name, hint, descriptor, rules)
-    if _is_list(hint) and hint not in rules.forms:
+    if _is_list(hint) and hint not in rules.conversions:
         if nullable:
             return _nullable_list_field(name, hint, descriptor, rules)
         return _list_field(name, hint, descriptor, rules)
-    form = _form(hint, descriptor, rules)
-    encode, decode = form.encode or _same, form.decode or _same
+    conversion = _type_conversion(hint, descriptor, rules)
+    encode, decode = conversion.encode or _same, conversion.decode or _same
     if descriptor.message_type is not None:
-        return _message_field(name, encode, decode, nullable, form.may_be_absent)
+        return _message_field(name, encode, decode, nullable, conversion.may_be_absent)
     if nullable and descriptor.type == FieldDescriptor.TYPE_BYTES and hint is str:
         return _uuid_or_none_field(name)
     if nullable:
@@ -191,7 +206,7 @@ def _without_none(hint: Any) -> tuple[Any, bool]:
     if get_origin(hint) not in (Union, types.UnionType):
         return hint, False
     left = [each for each in get_args(hint) if each is not types.NoneType]
-    assert len(left) == 1, f"a union of {len(left)} kinds has no form on the wire: {hint}"
+    assert len(left) == 1, f"a union of {len(left)} kinds cannot be encoded: {hint}"
     return left[0], True
 
 
@@ -274,8 +289,8 @@ def _message_field(
     return put, take
 
 
-def _whole_list(name: str, form: Form) -> _Conversions:
-    encode, decode = form.encode or _same, form.decode or _same
+def _whole_list(name: str, conversion: TypeConversion) -> _Conversions:
+    encode, decode = conversion.encode or _same, conversion.decode or _same
 
     def put(message: Any, value: Any) -> None:
         getattr(message, name).extend(encode(value))
@@ -285,7 +300,7 @@ def _whole_list(name: str, form: Form) -> _Conversions:
 
 def _list_field(name: str, hint: Any, descriptor: Any, rules: Rules) -> _Conversions:
     assert descriptor.is_repeated, f"{descriptor.full_name} must be repeated"
-    encode, decode, *_ = _form(get_args(hint)[0], descriptor, rules)
+    encode, decode, *_ = _type_conversion(get_args(hint)[0], descriptor, rules)
 
     def put(message: Any, value: Any) -> None:
         getattr(message, name).extend(map(encode, value) if encode is not None else value)
@@ -322,7 +337,7 @@ def _map_field(name: str, hint: Any, descriptor: Any, rules: Rules) -> _Conversi
     assert entry is not None, f"{descriptor.full_name} is not a map"
     value_descriptor = entry.fields_by_name["value"]
     is_message = value_descriptor.message_type is not None
-    encode, decode, *_ = _form(value_type, value_descriptor, rules)
+    encode, decode, *_ = _type_conversion(value_type, value_descriptor, rules)
 
     def put(message: Any, value: Any) -> None:
         target = getattr(message, name)
@@ -343,28 +358,28 @@ def _map_field(name: str, hint: Any, descriptor: Any, rules: Rules) -> _Conversi
 # --- single values --------------------------------------------------------------------------------
 
 
-def _form(hint: Any, descriptor: Any, rules: Rules) -> Form:
+def _type_conversion(hint: Any, descriptor: Any, rules: Rules) -> TypeConversion:
     """The conversion of one value that is neither nullable nor a list."""
-    form = rules.forms.get(hint)
-    if form is not None:
-        return form
+    conversion = rules.conversions.get(hint)
+    if conversion is not None:
+        return conversion
     if hint is ErrorCode:
-        return Form(int, error_from_wire)
+        return TypeConversion(int, error_from_wire)
     if isinstance(hint, type) and issubclass(hint, IntEnum):
-        return Form(int, _member_of(hint))
+        return TypeConversion(int, _member_of(hint))
     if isinstance(hint, type) and issubclass(hint, StrEnum):
-        return Form(str, _member_of(hint))
+        return TypeConversion(str, _member_of(hint))
     if get_origin(hint) is tuple:
         return _tuple_message(hint, descriptor, rules)
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         nested = MessageCodec(hint, _message_class(descriptor), rules)
-        return Form(nested.encode, nested.decode)
+        return TypeConversion(nested.encode, nested.decode)
     if hint is str and descriptor.type == FieldDescriptor.TYPE_BYTES:
-        return Form(_uuid_to_wire, _uuid_from_wire)
+        return TypeConversion(_uuid_to_wire, _uuid_from_wire)
     wanted = _SCALARS.get(hint)
-    assert wanted is not None, f"{descriptor.full_name}: {hint} has no form on the wire"
+    assert wanted is not None, f"{descriptor.full_name}: {hint} cannot be encoded"
     assert descriptor.type in wanted, f"{descriptor.full_name} is no {hint.__name__}"
-    return Form(None, _natural if hint is int and rules.are_numbers_natural else None)
+    return TypeConversion(None, _natural if hint is int and rules.are_numbers_natural else None)
 
 
 def _natural(number: int) -> int:
@@ -378,7 +393,7 @@ def _message_class(descriptor: Any) -> type[Message]:
     return GetMessageClass(descriptor.message_type)
 
 
-def _tuple_message(hint: Any, descriptor: Any, rules: Rules) -> Form:
+def _tuple_message(hint: Any, descriptor: Any, rules: Rules) -> TypeConversion:
     """A tuple as a message: its members are the message's fields, or those of the only field."""
     message_class = _message_class(descriptor)
     by_number = sorted(message_class.DESCRIPTOR.fields, key=lambda field: field.number)
@@ -397,7 +412,7 @@ def _tuple_message(hint: Any, descriptor: Any, rules: Rules) -> Form:
         found = tuple(take(message) for _, take in parts)
         return found[0] if is_list else found
 
-    return Form(encode, decode)
+    return TypeConversion(encode, decode)
 
 
 _F = FieldDescriptor

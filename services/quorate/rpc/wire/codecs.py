@@ -2,56 +2,33 @@
 
 The conversions are derived from the classes that `methods` names. This module adds the conversions
 of the parts that all messages share, checks of values beyond their types, and the hand-written
-conversions of `convert`. A stream's codec converts its single messages. Metadata and
-BrokerLifecycle have `convert_metadata`.
+conversions of `convert`. A stream's codec converts its single messages. The codecs of Metadata and
+BrokerLifecycle are in `convert_metadata`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from google.protobuf.message import Message
 
 from quorate.applications.sessions import EXPIRATION_MS_MAX, EXPIRATION_MS_MIN
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
+from quorate.common.features import VersionRange
 from quorate.raft import messages as m
-from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import CurrentLeader
-from quorate.raft.types import (
-    Endpoint,
-    OffsetAndEpoch,
-    ReplicaKey,
-    VersionRange,
-    Voter,
-    VoterSet,
-)
+from quorate.raft.types import OffsetAndEpoch, ReplicaKey, Voter, VoterSet
 from quorate.rpc import fields as f
 from quorate.rpc.wire import convert as c
 from quorate.rpc.wire import values as v
-from quorate.rpc.wire.codec import Form, MessageCodec, Rules
+from quorate.rpc.wire.codec import NO_LEADER, Codec, MessageCodec, Rules, TypeConversion
 from quorate.rpc.wire.limits import ASK_TIMEOUT_MS_MAX, CHANGE_TIMEOUT_MS_MAX
 from quorate.rpc.wire.methods import RPC_METHODS, RpcMethod
 from quorate.v1 import quorum_pb2
-
-NO_LEADER = CurrentLeader(0)
-
-
-@dataclass(frozen=True, slots=True)
-class Codec:
-    """The conversions of one method's messages.
-
-    refuse: builds the response to a request that failed; None if responses have no error field.
-    """
-
-    method: RpcMethod
-    encode_request: Callable[[Any], Message]
-    decode_request: Callable[[Any], Any]
-    encode_response: Callable[..., Message]
-    decode_response: Callable[[Any], Any]
-    refuse: Callable[[ErrorCode, str], Any] | None
-
 
 # --- checks ---------------------------------------------------------------------------------------
 
@@ -102,7 +79,7 @@ def _check_format(request: v.FormatRequest) -> v.FormatRequest:
     return request
 
 
-# --- forms ----------------------------------------------------------------------------------------
+# --- types ----------------------------------------------------------------------------------------
 
 _MODES_TO_WIRE: Final = {
     v.FormatMode.STANDALONE: quorum_pb2.STANDALONE,
@@ -127,20 +104,22 @@ def _upgrade_type_from_wire(number: int) -> v.UpgradeType:
 
 
 RULES: Final = Rules(
-    forms={
-        ReplicaKey: Form(f.key_to_wire, f.key_from_wire),
-        CurrentLeader: Form(f.leader_to_wire, f.leader_from_wire, may_be_absent=True),
-        OffsetAndEpoch: Form(
+    conversions={
+        ReplicaKey: TypeConversion(f.key_to_wire, f.key_from_wire),
+        CurrentLeader: TypeConversion(f.leader_to_wire, f.leader_from_wire, may_be_absent=True),
+        OffsetAndEpoch: TypeConversion(
             f.position_to_wire, lambda message: f.position_from_wire(message, "the position")
         ),
-        VersionRange: Form(f.range_to_wire, f.range_from_wire, may_be_absent=True),
-        Voter: Form(f.voter_to_wire, f.voter_from_wire),
-        VoterSet: Form(f.voters_to_wire, f.voter_set_from_wire, is_list=True),
-        tuple[Voter, ...]: Form(f.voters_to_wire, f.voters_from_wire, is_list=True),
-        tuple[Endpoint, ...]: Form(f.endpoints_to_wire, f.endpoints_from_wire, is_list=True),
-        v.FormatMode: Form(_MODES_TO_WIRE.__getitem__, _mode_from_wire),
-        v.UpgradeType: Form(int, _upgrade_type_from_wire),
-        v.Buffer: Form(bytes, None),
+        VersionRange: TypeConversion(f.range_to_wire, f.range_from_wire, may_be_absent=True),
+        Voter: TypeConversion(f.voter_to_wire, f.voter_from_wire),
+        VoterSet: TypeConversion(f.voters_to_wire, f.voter_set_from_wire, is_list=True),
+        tuple[Voter, ...]: TypeConversion(f.voters_to_wire, f.voters_from_wire, is_list=True),
+        tuple[Endpoint, ...]: TypeConversion(
+            f.endpoints_to_wire, f.endpoints_from_wire, is_list=True
+        ),
+        v.FormatMode: TypeConversion(_MODES_TO_WIRE.__getitem__, _mode_from_wire),
+        v.UpgradeType: TypeConversion(int, _upgrade_type_from_wire),
+        v.Buffer: TypeConversion(bytes, None),
     },
     checks={
         m.AddVoterRequest: _limit_timeout(CHANGE_TIMEOUT_MS_MAX),

@@ -12,7 +12,8 @@ Source: KIP-853, "RPCs"; proto/quorate/v1/raft.proto.
 
 from __future__ import annotations
 
-from quorate.raft.errors import ErrorCode, ViolationError
+from quorate.common.error_codes import ErrorCode
+from quorate.raft.errors import ViolationError
 from quorate.raft.messages import ApiVersionsResponse, FetchRequest, FetchResponse
 from quorate.records.batch import parse_batches
 from quorate.records.errors import RecordsError

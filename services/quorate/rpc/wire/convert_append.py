@@ -12,8 +12,10 @@ from operator import itemgetter
 
 from google.protobuf.message import DecodeError
 
-from quorate.raft.errors import ErrorCode, ViolationError
-from quorate.records.batch import PRODUCER_EPOCH_MAX, BatchProducer
+from quorate.common.batch_layout import PRODUCER_EPOCH_MAX
+from quorate.common.error_codes import ErrorCode
+from quorate.raft.errors import ViolationError
+from quorate.records.batch import BatchProducer
 from quorate.rpc import fields as f
 from quorate.rpc.wire.limits import BATCH_RECORDS_MAX, CHANGE_TIMEOUT_MS_MAX
 from quorate.rpc.wire.values import (

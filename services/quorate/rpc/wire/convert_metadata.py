@@ -14,12 +14,14 @@ from typing import Any
 
 from google.protobuf.message import Message
 
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
+from quorate.common.features import VersionRange
 from quorate.metadata import requests as r
-from quorate.raft.errors import ErrorCode, ViolationError
+from quorate.raft.errors import ViolationError
 from quorate.raft.messages import CurrentLeader
-from quorate.raft.types import Endpoint, VersionRange
 from quorate.rpc import fields as f
-from quorate.rpc.wire.codec import Form, MessageCodec, Rules
+from quorate.rpc.wire.codec import NO_LEADER, Codec, MessageCodec, Rules, TypeConversion
 from quorate.rpc.wire.methods import RPC_METHODS, RpcMethod
 
 TIMEOUT_MS = 30_000
@@ -43,62 +45,61 @@ class MetadataAnswer:
 
 RULES = Rules(
     {
-        Endpoint: Form(
+        Endpoint: TypeConversion(
             lambda endpoint: f.endpoints_to_wire((endpoint,))[0],
             lambda message: f.endpoints_from_wire((message,))[0],
         ),
-        VersionRange: Form(f.range_to_wire, f.range_from_wire),
+        VersionRange: TypeConversion(f.range_to_wire, f.range_from_wire),
     }
 )
 
 
-class Method:
-    """The conversions of one method's request and response."""
+def _codec(method: RpcMethod, request_type: type, response_type: type) -> Codec:
+    requests: MessageCodec[Any, Any] = MessageCodec(request_type, method.request, RULES)
+    responses: MessageCodec[Any, Any] = MessageCodec(response_type, method.response, RULES)
 
-    def __init__(self, rpc: RpcMethod, request_type: type, response_type: type) -> None:
-        self.rpc = rpc
-        self.name = rpc.name
-        self.request_type = request_type
-        self.response_type = response_type
-        self.request_message: type[Message] = rpc.request
-        self.response_message: type[Message] = rpc.response
-        self._request: MessageCodec[Any, Any] = MessageCodec(request_type, rpc.request, RULES)
-        self._response: MessageCodec[Any, Any] = MessageCodec(response_type, rpc.response, RULES)
-
-    def encode_request(self, request: Any, timeout_ms: int) -> Message:
-        message = self._request.encode(request)
+    def encode_request(request: Any, timeout_ms: int) -> Message:
+        message: Any = requests.encode(request)
         message.timeout_ms = timeout_ms
         return message  # type: ignore[no-any-return]  # of the generic class
 
-    def decode_request(self, message: Any) -> tuple[Any, int]:
+    def decode_request(message: Any) -> tuple[Any, int]:
         """The request, and how long it may take in milliseconds. Raises ViolationError."""
         timeout_ms = message.timeout_ms if message.HasField("timeout_ms") else TIMEOUT_MS
         if timeout_ms <= 0:
             raise ViolationError(f"timeout_ms is {timeout_ms}")
-        return self._request.decode(message), min(timeout_ms, TIMEOUT_MS_MAX)
+        return requests.decode(message), min(timeout_ms, TIMEOUT_MS_MAX)
 
-    def encode_answer(self, answer: MetadataAnswer) -> Message:
-        message = self.response_message()
+    def encode_answer(answer: MetadataAnswer) -> Message:
+        message: Any = method.response()
         if isinstance(answer.response, r.Refused):
             refused = answer.response
             answer = MetadataAnswer(refused.error, answer.leader, None, refused.message)
         elif answer.response is not None:
-            message = self._response.encode(answer.response)
-        message.error_code = f.error_to_wire(answer.error)  # type: ignore[attr-defined]
-        message.error_message = answer.message  # type: ignore[attr-defined]
-        message.current_leader.CopyFrom(f.leader_to_wire(answer.leader))  # type: ignore[attr-defined]
-        return message
+            message = responses.encode(answer.response)
+        message.error_code = f.error_to_wire(answer.error)
+        message.error_message = answer.message
+        message.current_leader.CopyFrom(f.leader_to_wire(answer.leader))
+        return message  # type: ignore[no-any-return]
 
-    def decode_answer(self, message: Any) -> MetadataAnswer:
-        """Decode a response. Raises ViolationError."""
+    def decode_answer(message: Any) -> MetadataAnswer:
         error, leader, text = f.answer_from_wire(message)
-        response = self._response.decode(message) if error is ErrorCode.NONE else None
+        response = responses.decode(message) if error is ErrorCode.NONE else None
         return MetadataAnswer(error, leader, response, text)
 
+    return Codec(method, encode_request, decode_request, encode_answer, decode_answer, refusal)
 
-METHODS: dict[type, Method] = {
-    values[0]: Method(rpc, *values)
-    for rpc in RPC_METHODS.values()
-    if rpc.is_metadata and (values := rpc.values) is not None
+
+def refusal(error: ErrorCode, text: str) -> MetadataAnswer:
+    """The answer to a request that failed before the controller got it."""
+    return MetadataAnswer(error, NO_LEADER, message=text)
+
+
+METADATA_CODECS: dict[type, Codec] = {
+    values[0]: _codec(method, *values)
+    for method in RPC_METHODS.values()
+    if method.is_metadata and (values := method.values) is not None
 }
-"""Every method, by its request class."""
+"""The codec of every method, by its request class. Requests are encoded with a timeout in
+milliseconds, and decoded with the time that they may take; responses are `MetadataAnswer`s.
+"""

@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from quorate.common.batch_layout import HEADER_SIZE
+from quorate.common.endpoints import PORT_MAX
 from quorate.raft.errors import MisuseError
 from quorate.rpc.wire.values import OpaqueRecord
 
@@ -25,7 +27,6 @@ SNAPSHOT_PIECE_BYTES_MAX = 1024 * 1024
 LONE_FETCH_BYTES_MAX = 64 * 1024
 """Bytes of records in the response to a unary Fetch; replicas fetch over streams."""
 
-BATCH_OVERHEAD_BYTES = 61
 RECORD_OVERHEAD_BYTES = 21
 """Upper bound of a record's size beyond its key and value: five varints, attributes, no headers."""
 BATCH_RECORDS_MAX = BATCH_BYTES_MAX // RECORD_OVERHEAD_BYTES
@@ -42,14 +43,12 @@ ASK_TIMEOUT_MS_MAX = 60_000
 FOLLOW_KEEPALIVE_MS = 10_000
 """The interval of empty responses to a read that follows the log, while there are no records."""
 
-PORT_MAX = 65_535
-
 ONLY_IDENTITY = 1 << 0
-"""gRPC's bitset of compression algorithms with "identity" (no compression) only."""
+"""The compression algorithms for gRPC, as a bitset: only "identity" (no compression)."""
 
 STREAMS_PER_CONNECTION_MAX = 1_024
-"""gRPC refuses further calls, and counts a call until the server has freed it, some time after its
-end. A client does not know of those: with a limit of 100, calls of a client with 64 callers failed.
+"""Further calls are refused by gRPC, which counts a call until the server has freed it, some time
+after its end. A client does not know that: with a limit of 100, calls of 64 callers failed.
 """
 UNREAD_CALLS_MAX = 8_192
 """Calls that wait until the server's event loop reads them, each 25 KiB at most as measured.
@@ -63,26 +62,29 @@ GrpcOptions = list[tuple[str, int]]
 
 @dataclass(frozen=True, slots=True)
 class ServerLimits:
-    """Limits of a server.
-
-    append_*: messages and bytes in flight on one Append stream; at the limit the server stops
-    reading until it has answered some. concurrent_rpcs_max: calls and streams of all connections;
-    further ones are rejected with RESOURCE_EXHAUSTED. connections_max: further ones are closed.
-    connections_per_address_max: see `connections`. handshake_timeout_ms: for TLS and HTTP/2.
-    streams_per_connection_max: the client queues further ones. calls_per_second_max: see
-    `throttle`; 0 disables throttling.
-    """
+    """Limits of a server."""
 
     message_bytes_max: int = MESSAGE_BYTES_MAX
     batch_bytes_max: int = BATCH_BYTES_MAX
     append_messages_in_flight_max: int = 32
     append_bytes_in_flight_max: int = 64 * 1024 * 1024
+    """At `append_messages_in_flight_max` or `append_bytes_in_flight_max` on one Append stream, the
+    server stops reading until it has answered some messages.
+    """
     concurrent_rpcs_max: int = 8_192
+    """The most calls and streams of all connections; further ones are rejected with
+    RESOURCE_EXHAUSTED.
+    """
     connections_max: int = 4_096
+    """The most connections; further ones are closed."""
     connections_per_address_max: int = 1_024
+    """The most connections of one address: see `connections`."""
     handshake_timeout_ms: int = 5_000
+    """The timeout for the handshakes of TLS and HTTP/2."""
     streams_per_connection_max: int = STREAMS_PER_CONNECTION_MAX
+    """The most streams of one connection; the client queues further ones."""
     calls_per_second_max: int = 300
+    """The limit that `throttle` enforces; 0 disables throttling."""
 
     def options(self) -> GrpcOptions:
         return [
@@ -110,22 +112,22 @@ class ServerLimits:
 
 @dataclass(frozen=True, slots=True)
 class ChannelLimits:
-    """Limits of a client's channels.
-
-    connect_timeout_ms: for one attempt. channel_idle_ms: an unused channel is closed after this
-    time. silence_ms: how long a client waits for a node that answers nothing at all: two of the
-    controllers' usual fetch timeouts, after which another node leads.
-    """
+    """Limits of a client's channels."""
 
     message_bytes_max: int = MESSAGE_BYTES_MAX
     connect_timeout_ms: int = 1_000
+    """The timeout for one attempt."""
     reconnect_backoff_ms: int = 50
     reconnect_backoff_max_ms: int = 1_000
     resolve_interval_min_ms: int = 500
     keepalive_ms: int = 5_000
     keepalive_timeout_ms: int = 2_500
     channel_idle_ms: int = 300_000
+    """The time after which an unused channel is closed."""
     silence_ms: int = 4_000
+    """How long a client waits for a node that answers nothing at all: two of the controllers' usual
+    fetch timeouts, after which another node leads.
+    """
 
     def options(self) -> GrpcOptions:
         return [
@@ -157,7 +159,7 @@ def batch_bytes(records: Iterable[OpaqueRecord]) -> int:
     """
     # A list: a generator takes 50% longer.
     sizes = [(len(value) if value else 0) + (len(key) if key else 0) for key, value in records]
-    return BATCH_OVERHEAD_BYTES + RECORD_OVERHEAD_BYTES * len(sizes) + sum(sizes)
+    return HEADER_SIZE + RECORD_OVERHEAD_BYTES * len(sizes) + sum(sizes)
 
 
 def too_large(size: int, limit: int) -> str:

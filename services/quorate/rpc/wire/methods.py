@@ -63,28 +63,28 @@ _CONFIGURED = (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER)
 
 @dataclass(frozen=True, slots=True)
 class RpcMethod:
-    """One row.
-
-    operation: what the ACLs must allow, on one of the kinds in `resources`. If that is not the
-    cluster alone, each part of the request is authorized separately, after it was read.
-    takes_turn: whether the throttle may delay a call.
-    is_repeatable: whether a client may retry it although an earlier attempt may have been executed.
-    needs_storage: whether a node that is not formatted rejects it.
-    values: the classes of requests and responses (see `codecs`); None for appends and the brokers'
-    own service.
-    """
+    """One row of the table of methods."""
 
     service: str
     name: str
     operation: Operation
+    """What the ACLs must allow, on one of the kinds in `resources`. If that is not the cluster
+    alone, each part of the request is authorized separately, after it was read.
+    """
     resources: tuple[ResourceType, ...] = _CLUSTER
     callers: Callers = Callers.ANYBODY
     takes_turn: bool = True
+    """Whether the throttle may delay a call."""
     is_repeatable: bool = True
+    """Whether a client may retry a call although an earlier attempt may have been executed."""
     needs_storage: bool = True
+    """Whether a node that is not formatted rejects a call."""
     bytes_max: int = SMALL_BYTES_MAX
     weight_max: int = SMALL_WEIGHT_MAX
     values: tuple[type, type] | None = None
+    """The classes of requests and responses (see `codecs`); None for appends and the brokers' own
+    service.
+    """
     request: type[Message] = field(init=False)
     response: type[Message] = field(init=False)
     streams_requests: bool = field(init=False)

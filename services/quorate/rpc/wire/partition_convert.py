@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from quorate.raft.errors import ErrorCode, ViolationError
-from quorate.raft.types import NO_NODE
-from quorate.records.primitives import UUID_BYTES, uuid_from_bytes, uuid_to_bytes
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
+from quorate.common.identifiers import (
+    NO_NODE,
+    UUID_BYTES,
+    ZERO_UUID,
+    uuid_from_bytes,
+    uuid_to_bytes,
+)
+from quorate.raft.errors import ViolationError
 from quorate.rpc.fields import (
     endpoints_from_wire,
     endpoints_to_wire,
@@ -16,7 +23,7 @@ from quorate.rpc.fields import (
     position_to_wire,
     required,
 )
-from quorate.rpc.wire.codec import MessageCodec
+from quorate.rpc.wire.codec import MessageCodec, Rules, TypeConversion
 from quorate.rpc.wire.limits import POSITIONS_MAX
 from quorate.rpc.wire.partition_values import (
     NO_EPOCH,
@@ -191,80 +198,37 @@ def _fetched(message: pb.FetchedPartition) -> FetchedPartition:
 # --- offsets, places, producer ids ----------------------------------------------------------------
 
 
+def _check_broker(broker: LocatedBroker) -> LocatedBroker:
+    natural(broker.id, "a broker's id")
+    return broker
+
+
+def _check_partition(partition: LocatedPartition) -> LocatedPartition:
+    natural(partition.index, "a partition's index")
+    return partition
+
+
+def _check_topic(topic: LocatedTopic) -> LocatedTopic:
+    if topic.error is ErrorCode.NONE and topic.topic_id == ZERO_UUID:
+        raise ViolationError("the id of a topic is missing")
+    return topic
+
+
 OFFSETS = MessageCodec(PartitionOffsets, pb.ListOffsetsResponse)
 IDENTITY = MessageCodec(ProducerIdentity, pb.InitProducerIdResponse)
-
-
-def encode_located(located: Located) -> pb.LocateResponse:
-    return pb.LocateResponse(
-        error_code=error_to_wire(located.error),
-        error_message=located.message,
-        brokers=[
-            pb.LocatedBroker(
-                id=broker.id,
-                endpoints=endpoints_to_wire(broker.endpoints),
-                rack=broker.rack,
-                fenced=broker.fenced,
-                in_controlled_shutdown=broker.in_controlled_shutdown,
-                epoch=broker.epoch,
+LOCATED = MessageCodec(
+    Located,
+    pb.LocateResponse,
+    Rules(
+        {
+            tuple[Endpoint, ...]: TypeConversion(
+                endpoints_to_wire, endpoints_from_wire, is_list=True
             )
-            for broker in located.brokers
-        ],
-        topics=[_topic_to_wire(topic) for topic in located.topics],
-        metadata_offset=located.metadata_offset,
-    )
-
-
-def _topic_to_wire(topic: LocatedTopic) -> pb.LocatedTopic:
-    return pb.LocatedTopic(
-        error_code=error_to_wire(topic.error),
-        name=topic.name,
-        topic_id=uuid_to_bytes(topic.topic_id) if topic.topic_id else b"",
-        partitions=[
-            pb.LocatedPartition(
-                index=each.index,
-                leader_id=known(each.leader_id),
-                leader_epoch=each.leader_epoch,
-                replicas=each.replicas,
-                isr=each.isr,
-            )
-            for each in topic.partitions
-        ],
-    )
-
-
-def decode_located(message: pb.LocateResponse) -> Located:
-    brokers = tuple(
-        LocatedBroker(
-            natural(broker.id, "a broker's id"),
-            endpoints_from_wire(broker.endpoints),
-            broker.rack,
-            broker.fenced,
-            broker.in_controlled_shutdown,
-            broker.epoch,
-        )
-        for broker in message.brokers
-    )
-    return Located(
-        error_from_wire(message.error_code),
-        brokers,
-        tuple(_topic_from_wire(topic) for topic in message.topics),
-        message.metadata_offset,
-        message.error_message,
-    )
-
-
-def _topic_from_wire(message: pb.LocatedTopic) -> LocatedTopic:
-    error = error_from_wire(message.error_code)
-    partitions = tuple(
-        LocatedPartition(
-            natural(each.index, "a partition's index"),
-            each.leader_id if each.HasField("leader_id") else NO_NODE,
-            each.leader_epoch,
-            tuple(each.replicas),
-            tuple(each.isr),
-        )
-        for each in message.partitions
-    )
-    topic_id = _topic_id(message.topic_id) if error is ErrorCode.NONE else ""
-    return LocatedTopic(message.name, error, topic_id, partitions)
+        },
+        {
+            LocatedBroker: _check_broker,
+            LocatedPartition: _check_partition,
+            LocatedTopic: _check_topic,
+        },
+    ),
+)

@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from quorate.raft.errors import ErrorCode
-from quorate.raft.types import NO_NODE, Endpoint, OffsetAndEpoch
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
+from quorate.common.identifiers import NO_NODE, ZERO_UUID
+from quorate.raft.types import OffsetAndEpoch
 from quorate.rpc.wire.values import Buffer
 
 NO_OFFSET = -1
@@ -32,20 +34,22 @@ class PartitionKey:
 
 @dataclass(frozen=True, slots=True)
 class ProduceRequest:
-    """One batch for one partition. acks_all: answer when all in-sync replicas have it."""
+    """One batch for one partition."""
 
     partition: PartitionKey
     records: bytes
     acks_all: bool = True
+    """Whether the leader answers only when all in-sync replicas have the batch."""
     timeout_ms: int = 30_000
 
 
 @dataclass(frozen=True, slots=True)
 class ProduceResponse:
-    """base_offset: of the first record, -1 if nothing was appended."""
+    """The response to ProduceRequest."""
 
     error: ErrorCode
     base_offset: int = NO_OFFSET
+    """The offset of the first record, -1 if nothing was appended."""
     leader_id: int = NO_NODE
     leader_epoch: int = NO_EPOCH
     message: str = ""
@@ -53,30 +57,34 @@ class ProduceResponse:
 
 @dataclass(frozen=True, slots=True)
 class FetchPosition:
-    """Where to continue. leader_epoch: -1 if unknown. last_epoch: a follower's last epoch."""
+    """Where to continue."""
 
     partition: PartitionKey
     offset: int
     leader_epoch: int = NO_EPOCH
+    """The epoch of the leader, -1 if unknown."""
     last_epoch: int = 0
+    """The last epoch of a follower's log."""
     max_bytes: int = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionFetch:
-    """replica_id: -1 for a reader. positions: those that are new or changed on this stream."""
+    """A request for records of partitions."""
 
     replica_id: int
+    """The id of the follower, -1 for a reader."""
     broker_epoch: int
     max_wait_ms: int
     max_bytes: int
     positions: tuple[FetchPosition, ...] = ()
+    """The positions that are new or changed on this stream."""
     forgotten: tuple[PartitionKey, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class FetchedPartition:
-    """The changes of one partition. records: whole batches, not copied before they are sent."""
+    """The changes of one partition."""
 
     partition: PartitionKey
     error: ErrorCode
@@ -87,13 +95,15 @@ class FetchedPartition:
     log_end: int = 0
     diverging: OffsetAndEpoch | None = None
     records: Sequence[Buffer] = ()
+    """Whole batches, which are not copied before they are sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionFetchResponse:
-    """error: for the whole request."""
+    """The response to PartitionFetch."""
 
     error: ErrorCode
+    """The error of the whole request."""
     partitions: tuple[FetchedPartition, ...] = ()
     message: str = ""
 
@@ -113,7 +123,7 @@ class PartitionOffsets:
 
 @dataclass(frozen=True, slots=True)
 class LocatedBroker:
-    """Where a broker listens. epoch: of its registration, unique to the broker's process."""
+    """Where a broker listens."""
 
     id: int
     endpoints: tuple[Endpoint, ...]
@@ -121,14 +131,16 @@ class LocatedBroker:
     fenced: bool = False
     in_controlled_shutdown: bool = False
     epoch: int = -1
+    """The epoch of its registration, unique to the broker's process."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocatedPartition:
-    """The replicas of a partition. leader_id: -1 for none."""
+    """The replicas of a partition."""
 
     index: int
     leader_id: int
+    """The id of the leader, -1 for none."""
     leader_epoch: int
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
@@ -136,22 +148,25 @@ class LocatedPartition:
 
 @dataclass(frozen=True, slots=True)
 class LocatedTopic:
-    """error: UNKNOWN_TOPIC_OR_PARTITION for a name that does not exist."""
+    """Where the partitions of a topic are."""
 
     name: str
     error: ErrorCode = ErrorCode.NONE
-    topic_id: str = ""
+    """UNKNOWN_TOPIC_OR_PARTITION for a name that does not exist."""
+    topic_id: str = ZERO_UUID
+    """ZERO_UUID with an error."""
     partitions: tuple[LocatedPartition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """A broker's view of topics and brokers. metadata_offset: how far it has read."""
+    """A broker's view of topics and brokers."""
 
     error: ErrorCode
     brokers: tuple[LocatedBroker, ...] = ()
     topics: tuple[LocatedTopic, ...] = ()
     metadata_offset: int = 0
+    """How far the broker has read the metadata log."""
     message: str = ""
 
 

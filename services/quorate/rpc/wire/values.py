@@ -11,9 +11,11 @@ from enum import Enum, IntEnum
 from typing import NamedTuple
 
 from quorate.applications.sessions import EXPIRATION_MS
-from quorate.raft.errors import ErrorCode
+from quorate.common.error_codes import ErrorCode
+from quorate.common.features import VersionRange
+from quorate.common.identifiers import DirectoryId
 from quorate.raft.messages import CurrentLeader, DescribeQuorumResponse
-from quorate.raft.types import DirectoryId, OffsetAndEpoch, ReplicaKey, VersionRange, Voter
+from quorate.raft.types import OffsetAndEpoch, ReplicaKey, Voter
 
 OPAQUE_KEY = b""
 """The key of application data without a key of its own.
@@ -40,15 +42,14 @@ class FormatMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FormatRequest:
-    """Format a node's storage.
-
-    initial_controllers: only with the mode of that name. directory_id: generated if None.
-    """
+    """Format a node's storage."""
 
     cluster_id: str
     mode: FormatMode
     initial_controllers: tuple[Voter, ...] = ()
+    """The first voters; only with the mode of that name."""
     directory_id: DirectoryId | None = None
+    """The id of the directory, generated if None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +65,13 @@ class ChecksumLogRequest:
 
 @dataclass(frozen=True, slots=True)
 class ChecksumLogResponse:
-    """crc: CRC-32C of the batches' bytes, headers included. size: of those batches, bytes."""
+    """The response to ChecksumLogRequest."""
 
     error: ErrorCode
     crc: int = 0
+    """The CRC-32C of the batches' bytes, headers included."""
     size: int = 0
+    """The size of those batches in bytes."""
     message: str = ""
 
 
@@ -89,17 +92,14 @@ class NodeStatusRequest:
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
-    """A node's own status.
-
-    state: the role's name, "" without a role. ready: the node's readiness. An unformatted node only
-    has an id.
-    """
+    """A node's own status. An unformatted node only has an id."""
 
     node_id: int
     formatted: bool
     cluster_id: str = ""
     directory_id: DirectoryId | None = None
     state: str = ""
+    """The role's name, "" without a role."""
     epoch: int = 0
     leader_id: int | None = None
     high_watermark: int = -1
@@ -107,6 +107,7 @@ class NodeStatus:
     log_start_offset: int = 0
     is_voter: bool = False
     ready: bool = False
+    """The node's readiness."""
     version: str = ""
     pid: int = 0
 
@@ -171,14 +172,14 @@ Without a key (None), it is a metadata record in Kafka's framing.
 
 
 class LogOffsets(NamedTuple):
-    """Offsets that an append expects, or finds: of the last application record, and of keys.
-
-    last: None if it is not compared. keys: pairs of a key and the offset of its last record. -1
-    means that there is none, and -2 that it is unknown.
+    """Offsets that an append expects, or finds. -1 means that there is none, and -2 that it is
+    unknown.
     """
 
     last: int | None = None
+    """The offset of the last application record; None if it is not compared."""
     keys: tuple[tuple[bytes, int], ...] = ()
+    """Pairs of a key and the offset of its last record."""
 
     def __bool__(self) -> bool:
         """Whether there is anything to compare."""
@@ -193,8 +194,7 @@ class AppendOutcome(NamedTuple):
 
     NONE: committed at `base_offset`, in `epoch`, or if that is -1 in the epoch of `leader`. The
     errors in `NOT_APPENDED` are rejections. Any other error: the batch may have been appended and
-    may still be committed. actual: with CONDITION_FAILED, the offsets that are not the expected
-    ones.
+    may still be committed.
     """
 
     error: ErrorCode
@@ -202,6 +202,7 @@ class AppendOutcome(NamedTuple):
     base_offset: int = -1
     message: str = ""
     actual: LogOffsets = NO_CONDITIONS
+    """With CONDITION_FAILED, the offsets that are not the expected ones."""
     epoch: int = -1
 
 
@@ -229,62 +230,63 @@ batch of a producer session may have appended it.
 
 @dataclass(frozen=True, slots=True)
 class OpenProducerRequest:
-    """Open a producer session. An empty cluster id matches any cluster.
-
-    expiration_ms: how long it lasts after its last batch, by the timestamps of the log's batches.
-    """
+    """Open a producer session. An empty cluster id matches any cluster."""
 
     cluster_id: str = ""
     expiration_ms: int = EXPIRATION_MS
+    """How long the session lasts after its last batch, by the timestamps of the log's batches."""
     timeout_ms: int = 30_000
 
 
 @dataclass(frozen=True, slots=True)
 class OpenProducerResponse:
-    """producer_id: of the session, which is committed; -1 with an error."""
+    """The response to OpenProducerRequest."""
 
     error: ErrorCode
     leader: CurrentLeader
     message: str = ""
     producer_id: int = -1
+    """The id of the session, which is committed; -1 with an error."""
     producer_epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
-    """Read committed records from `from_offset` on; `max_records` None means all current ones.
-
-    linearizable: confirm leadership with a majority first. Otherwise any node answers from its own
-    state. follow: continue with the batches that commit later.
-    """
+    """Read committed records from `from_offset` on."""
 
     from_offset: int = 0
     max_records: int | None = None
+    """The most records to read, None for all current ones."""
     linearizable: bool = True
+    """Whether to confirm leadership with a majority first. Otherwise any node answers from its own
+    state.
+    """
     include_control: bool = False
     timeout_ms: int = 30_000
     follow: bool = False
+    """Whether to continue with the batches that commit later."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadChunk:
     """A piece of a read: whole batches in `records`, from `snapshot` if it is set.
 
-    read_offset: where the read ends, exclusive. The chunk with `last`, or with an error, is the
-    final one. next_offset: of a read that follows the log, the offset at which it continues. With
-    OFFSET_OUT_OF_RANGE, `snapshot` replaced the requested records.
+    The chunk with `last`, or with an error, is the final one. With OFFSET_OUT_OF_RANGE, `snapshot`
+    replaced the requested records.
     """
 
     error: ErrorCode
     leader: CurrentLeader
     high_watermark: int = -1
     read_offset: int = -1
+    """Where the read ends, exclusive."""
     log_start_offset: int = 0
     snapshot: OffsetAndEpoch | None = None
     records: Buffer = b""
     last: bool = False
     message: str = ""
     next_offset: int = -1
+    """In a read that follows the log, the offset at which it continues."""
 
 
 # --- what the client hands to its callers ---------------------------------------------------------

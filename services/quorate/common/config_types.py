@@ -9,14 +9,18 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
-from quorate.raft.types import Endpoint
-from quorate.rpc.principals import PrincipalMapping
+from quorate.common.endpoints import Endpoint
 
 T = TypeVar("T")
 Member = TypeVar("Member", bound=StrEnum)
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
+
+KIB = 1024
+MIB = 1024 * KIB
+HOUR_MS = 60 * 60 * 1000
+DAY_MS = 24 * HOUR_MS
 
 WILDCARD_HOSTS = ("", "0.0.0.0", "::")  # noqa: S104 - recognised here, bound only on request
 
@@ -101,6 +105,12 @@ def integer(minimum: int, maximum: int = INT_MAX) -> ConfigType[int]:
 
 def milliseconds(minimum: int, maximum: int = INT_MAX) -> ConfigType[int]:
     return replace(integer(minimum, maximum), name="int (ms)")
+
+
+def seconds(minimum: int) -> ConfigType[int]:
+    """A number of seconds. The parsed value is in milliseconds."""
+    number = integer(minimum)
+    return replace(number, parse=lambda text: 1000 * number.parse(text))
 
 
 def size(minimum: int, maximum: int = LONG_MAX) -> ConfigType[int]:
@@ -296,10 +306,6 @@ def controller_principals() -> ConfigType[tuple[tuple[str, int | None], ...]]:
         return tuple(found)
 
     return ConfigType("list", "User:NAME;ID@User:NAME;…", parse)
-
-
-def mapping_rules() -> ConfigType[PrincipalMapping]:
-    return ConfigType("string", "DEFAULT, RULE:pattern/replacement/[LU],…", PrincipalMapping.parse)
 
 
 def _check_entries(entries: list[str], pattern: re.Pattern[str], what: str) -> None:

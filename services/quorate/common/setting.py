@@ -1,9 +1,10 @@
 """Declares settings.
 
 A setting whose parsed value is used unchanged is declared with `setting` or `required`, as a field
-of the configuration class that holds the value. It applies to the roles whose configurations have
-the field. Settings that are validated together, or from which other values are derived, are
-`Setting`s in a tuple.
+of the class that holds the value and belongs to the code that uses it. The configuration of a role
+has such classes as `group`s. A setting applies to the roles whose configurations have its field.
+Settings that are validated together, or from which other values are derived, are `Setting`s in a
+tuple.
 """
 
 from __future__ import annotations
@@ -11,14 +12,18 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, TypeVar, cast, overload
 
-from quorate.process.config_types import ConfigType
+from quorate.common.config_types import ConfigType
 
 T = TypeVar("T")
 
 _KEY = "setting"
 """The key of the `Setting` in a field's metadata."""
+
+_GROUP = "group"
+"""The key of the class of a group in a field's metadata."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +78,27 @@ def required(name: str, type_: ConfigType[T], doc: str) -> T:
     return cast(T, dataclasses.field(metadata={_KEY: declared}))
 
 
+def group(declaring: type[T]) -> T:
+    """Declare all settings of another class, and return the field that holds an instance of it."""
+    return dataclasses.field(default_factory=declaring, metadata={_GROUP: declaring})
+
+
 def declared_in(configuration: type) -> tuple[Setting, ...]:
-    """The settings that the fields of a configuration declare."""
-    return tuple(declared for _, declared in declarations(configuration))
+    """The settings that the fields of a configuration, and those of its groups, declare."""
+    own = [declared for _, declared in declarations(configuration)]
+    return tuple(chain(own, *(declared_in(each) for _, each in groups(configuration))))
 
 
 def declarations(configuration: type) -> list[tuple[str, Setting]]:
     """The fields of a configuration that declare a setting, each with its setting."""
     fields = dataclasses.fields(configuration)
     return [(each.name, each.metadata[_KEY]) for each in fields if _KEY in each.metadata]
+
+
+def groups(configuration: type) -> list[tuple[str, type]]:
+    """The fields of a configuration that are groups, each with its class."""
+    fields = dataclasses.fields(configuration)
+    return [(each.name, each.metadata[_GROUP]) for each in fields if _GROUP in each.metadata]
 
 
 def by_name(*groups: Iterable[Setting]) -> dict[str, Setting]:

@@ -1,0 +1,1 @@
+"""What all packages share: Kafka's error codes, identifiers and endpoints; declared settings."""

@@ -6,25 +6,32 @@ Times are milliseconds since 1970, offsets count records. The history is bounded
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from quorate.common.endpoints import Endpoint
 from quorate.metadata.requests import ControllerDescription
 from quorate.raft.messages import DescribeQuorumResponse, ReplicaStatus
-from quorate.raft.types import Endpoint, ReplicaKey, Voter, VoterSet
+from quorate.raft.types import ReplicaKey, Voter, VoterSet
 from quorate.rpc.software import UNKNOWN, Software, software_of
 from quorate.rpc.wire.limits import format_address
 from quorate.rpc.wire.values import NodeStatus
 
 EVENTS_MAX = 500
 POINTS_MAX = 1_200
+LAGS_MAX = 50
+BROKER, OBSERVER = "broker", "observer"
 LATE_AFTER_MS = 5_000
 """A voter that has not been caught up for longer than this is behind.
 
 Kafka's replica.lag.time.max.ms is larger, but a metadata quorum does not need that tolerance.
 """
+_REPLICA = re.compile(r"\b([0-9]+)-[A-Za-z0-9_-]{22}")
+"""A replica as messages name it: the table has the directory ids."""
+NO_CHANGES = "Voters cannot be changed while there is no leader: only a leader can commit a change."
 
 
 class Health(StrEnum):
@@ -39,38 +46,42 @@ class Health(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class QuorumSnapshot:
-    """The result of one poll of the quorum.
-
-    view: the leader's response, or that of another node (is_leaders_view False), or None if no node
-    answered. nodes: the status of each controller that answered, by address. silent: why the
-    others did not answer, by address. confirm_ms: the duration of a linearizable read. controllers:
-    those that have registered, as far as known.
-    """
+    """The result of one poll of the quorum."""
 
     at_ms: int
     view: DescribeQuorumResponse | None
+    """The response of the leader, or of another node (`is_leaders_view` is False), or None if no
+    node answered.
+    """
     is_leaders_view: bool = False
     nodes: Mapping[str, NodeStatus] = field(default_factory=dict)
+    """The status of each controller that answered, by address."""
     silent: Mapping[str, str] = field(default_factory=dict)
+    """Why the other controllers did not answer, by address."""
     confirm_ms: float | None = None
+    """The duration of a linearizable read."""
     controllers: tuple[ControllerDescription, ...] = ()
+    """The controllers that have registered, as far as known."""
+    brokers: frozenset[int] = frozenset()
+    """The ids of registered brokers."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaRow:
-    """One row of the table. lag: in records. software: what the replica runs. Unknown numbers are
-    None.
-    """
+    """One row of the table. Unknown numbers are None."""
 
     key: ReplicaKey
     role: str
+    """Leader, voter, observer, or broker, which is an observer that must not become a voter."""
     endpoint: str
     end_offset: int | None
     lag: int | None
+    """The lag in records."""
     late_ms: int | None
     fetched_ago_ms: int | None
     is_healthy: bool
     software: Software = UNKNOWN
+    """What the replica runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,22 +95,26 @@ class Event:
 
 @dataclass(slots=True)
 class LeaderTerm:
-    """The term of one leader, or a time without one (leader None). to_ms: None while it lasts."""
+    """The term of one leader, or a time without one (leader None)."""
 
     leader: int | None
     epoch: int
     from_ms: int
     to_ms: int | None = None
+    """The end of the term, None while it lasts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One data point of the plots. lags: the lag of each replica by id, records."""
+    """One data point of the plots."""
 
     at_ms: int
     confirm_ms: float | None
     high_watermark: int | None
     lags: Mapping[int, int]
+    """The lag in records by id, of each voter and of the `LAGS_MAX` observers that are the furthest
+    behind.
+    """
 
 
 class QuorumState:
@@ -120,10 +135,19 @@ class QuorumState:
         self.events: deque[Event] = deque(maxlen=EVENTS_MAX)
         self.points: deque[Point] = deque(maxlen=POINTS_MAX)
         self._seen = False
+        self._brokers: frozenset[int] = frozenset()
+        self._software: dict[ReplicaKey, Software] = {}
+
+    def name_of(self, node_id: int) -> str:
+        """Return what to call a node, such as "broker 101"; also one that has left."""
+        roles = {row.key.id: row.role for row in self.replicas}
+        role = roles.get(node_id, BROKER if node_id in self._brokers else "controller")
+        return f"{role if role in (BROKER, OBSERVER) else 'controller'} {node_id}"
 
     def apply(self, snapshot: QuorumSnapshot) -> None:
         """Apply the result of a poll. Differences from the previous one become events."""
         self.at_ms = snapshot.at_ms
+        self._brokers |= snapshot.brokers
         view = snapshot.view
         if view is not None and len(view.voter_set):
             self._note_voters(snapshot.at_ms, view.voter_set)
@@ -134,14 +158,24 @@ class QuorumState:
             self.kraft_version = view.kraft_version
             self.is_change_pending = view.voter_set != view.committed_voters
             self.high_watermark = view.high_watermark if view.high_watermark >= 0 else None
-            self.replicas = _rows(snapshot, view)
+            self.replicas = _rows(snapshot, view, self._brokers)
+        self._remember_software()
         before = self.health
         self.health, self.verdict = _judge(snapshot, self.replicas, self.voters)
         if self._seen and before is not self.health:
             self.events.append(Event(snapshot.at_ms, "health", f"{self.health}: {self.verdict}"))
-        lags = {row.key.id: row.lag for row in self.replicas if row.lag is not None}
+        lags = _lags(self.replicas)
         self.points.append(Point(snapshot.at_ms, snapshot.confirm_ms, self.high_watermark, lags))
         self._seen = True
+
+    def _remember_software(self) -> None:
+        """Keep showing what a replica ran that does not answer at present."""
+        known = {row.key: row.software for row in self.replicas if row.software != UNKNOWN}
+        former = self._software
+        self._software = {
+            row.key: known.get(row.key) or former.get(row.key, UNKNOWN) for row in self.replicas
+        }
+        self.replicas = [replace(row, software=self._software[row.key]) for row in self.replicas]
 
     def _note_leader(self, snapshot: QuorumSnapshot) -> None:
         leader = (
@@ -150,6 +184,7 @@ class QuorumState:
             else None
         )
         epoch = snapshot.view.leader.epoch if snapshot.view is not None else self.epoch
+        self.epoch = max(epoch, self.epoch)
         last = self.leader_terms[-1] if self.leader_terms else None
         if last is not None and (last.leader, last.epoch) == (leader, epoch):
             return
@@ -159,24 +194,44 @@ class QuorumState:
             last.to_ms = snapshot.at_ms
         self.leader_terms.append(LeaderTerm(leader, epoch, snapshot.at_ms))
         if self._seen:
-            text = f"{leader} leads epoch {epoch}" if leader is not None else "there is no leader"
+            led = f"controller {leader} leads epoch {epoch}"
+            text = "there is no leader" if leader is None else led
             self.events.append(Event(snapshot.at_ms, "election", text))
-        self.leader, self.epoch = leader, max(epoch, self.epoch)
+        self.leader = leader
 
     def _note_voters(self, at_ms: int, voters: VoterSet) -> None:
         before, after = {v.key: v for v in self.voters}, {v.key: v for v in voters}
+
+        def note(key: ReplicaKey, what: str) -> None:
+            self.events.append(Event(at_ms, "voters", f"{replica_name(key)} {what}"))
+
         if self._seen and len(self.voters):
             for key in before.keys() - after.keys():
-                self.events.append(Event(at_ms, "voters", f"{key} is no longer a voter"))
+                note(key, "is no longer a voter")
             for key in after.keys() - before.keys():
-                self.events.append(Event(at_ms, "voters", f"{key} is now a voter"))
+                note(key, "is now a voter")
             for key in before.keys() & after.keys():
                 if before[key].endpoints != after[key].endpoints:
-                    self.events.append(Event(at_ms, "voters", f"{key} has new endpoints"))
+                    note(key, "has new endpoints")
         self.voters = voters
 
 
-def _rows(snapshot: QuorumSnapshot, view: DescribeQuorumResponse) -> list[ReplicaRow]:
+def replica_name(key: ReplicaKey) -> str:
+    """Return the name of a controller with its directory: on a new disk, it is a new replica."""
+    return f"controller {key.id} (directory {key.directory_id})"
+
+
+def _lags(rows: Sequence[ReplicaRow]) -> dict[int, int]:
+    """Return the lags for a `Point`."""
+    known = [(row.key.id, row.lag, row.role) for row in rows if row.lag is not None]
+    others = sorted((-lag, node_id) for node_id, lag, role in known if role in (BROKER, OBSERVER))
+    lags = {node_id: lag for node_id, lag, role in known if role not in (BROKER, OBSERVER)}
+    return lags | {node_id: -behind for behind, node_id in others[:LAGS_MAX]}
+
+
+def _rows(
+    snapshot: QuorumSnapshot, view: DescribeQuorumResponse, brokers: frozenset[int]
+) -> list[ReplicaRow]:
     ends = {status.replica: status.log_end_offset for status in view.voters}
     leader_end = max(ends.values(), default=-1)
     for status in view.voters:
@@ -185,7 +240,14 @@ def _rows(snapshot: QuorumSnapshot, view: DescribeQuorumResponse) -> list[Replic
     rows = [_row(snapshot, view, status, leader_end, is_voter=True) for status in view.voters]
     rows += [_row(snapshot, view, status, leader_end, is_voter=False) for status in view.observers]
     software = software_of(view, snapshot.nodes.values(), snapshot.controllers)
-    return [replace(row, software=software[row.key.id]) for row in rows]
+    return [
+        replace(
+            row,
+            software=software[row.key.id],
+            role=BROKER if row.role == OBSERVER and row.key.id in brokers else row.role,
+        )
+        for row in rows
+    ]
 
 
 def _row(
@@ -197,7 +259,7 @@ def _row(
     is_voter: bool,
 ) -> ReplicaRow:
     known = snapshot.is_leaders_view and status.log_end_offset >= 0
-    role = "voter" if is_voter else "observer"
+    role = "voter" if is_voter else OBSERVER
     if snapshot.is_leaders_view and status.replica.id == view.leader.id:
         role = "leader"
     late_ms = _ago(snapshot.at_ms, status.last_caught_up_ms) if known else None
@@ -236,7 +298,7 @@ def _judge(
     if snapshot.view is None:
         return Health.UNREACHABLE, _why_unreachable(snapshot)
     if not snapshot.is_leaders_view:
-        said = snapshot.view.message or _known_leader(snapshot.view)
+        said = _REPLICA.sub(r"\1", snapshot.view.message) or _known_leader(snapshot.view)
         silent = ", ".join(sorted(snapshot.silent))
         return Health.NO_LEADER, (
             f"{said}; controllers that do not answer: {silent}" if silent else said

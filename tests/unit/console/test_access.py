@@ -195,12 +195,17 @@ def test_the_url_of_a_console_that_listens_everywhere_can_be_opened() -> None:
     assert Access("::1", 8080).url.startswith("http://[::1]:8080/")
 
 
-async def test_without_permission_a_watch_refuses_every_change() -> None:
-    watch = Watch(["127.0.0.1:1"], None, allow_changes=False)
+@pytest.mark.parametrize(
+    ("allow_changes", "why"), [(False, "--allow-changes"), (True, "while there is no leader")]
+)
+async def test_without_permission_or_leader_a_watch_refuses_every_change(
+    allow_changes: bool, why: str
+) -> None:
+    watch = Watch(["127.0.0.1:1"], None, allow_changes=allow_changes)
     key = ReplicaKey(1, "A" * 22)
     try:
         for change in (watch.add(key, "h", 1), watch.remove(key), watch.transfer(key)):
-            with pytest.raises(MisuseError, match="--allow-changes"):
+            with pytest.raises(MisuseError, match=why):
                 await change
     finally:
         await watch.close()

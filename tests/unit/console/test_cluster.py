@@ -3,15 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from quorate.console.cluster import (
-    ALONE,
-    LEADERLESS,
-    UNDER_REPLICATED,
-    WORST_MAX,
-    ClusterSnapshot,
-    IsrSummary,
-    problem_of,
-)
+from quorate.console.cluster import WORST_MAX, ClusterSnapshot, IsrSummary
+from quorate.console.topics import ALONE, LEADERLESS, UNDER_REPLICATED, problem_of
 from quorate.metadata.requests import (
     BrokerDescription,
     DescribeClusterResponse,

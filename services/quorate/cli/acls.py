@@ -23,7 +23,14 @@ from quorate.cli.connection import (
 )
 from quorate.cli.metadata_run import check, failure, run_metadata, tell_failures
 from quorate.cli.option_groups import with_groups
-from quorate.cli.output import AsJson, UsageError, print_json, print_line, print_result
+from quorate.cli.output import (
+    AsJson,
+    CommandError,
+    UsageError,
+    print_json,
+    print_line,
+    print_result,
+)
 
 if TYPE_CHECKING:
     from quorate.metadata.requests import Acl, AclFilter, PartResult
@@ -362,7 +369,7 @@ def remove(
     ]
     what = ", ".join(pattern.shown() for pattern in patterns)
     if not force and not typer.confirm(f"Remove these ACLs from {what}?", err=True):
-        raise typer.Abort
+        raise CommandError("not confirmed: no ACL was removed")
 
     request = DeleteAcls(tuple(filters))
     results = run_metadata(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,8 +18,11 @@ from quorate.cli.connection import READ_TIMEOUT_S, ConnectionOptions, asking, re
 from quorate.cli.output import (
     AsJson,
     CommandError,
+    DryRun,
+    UsageError,
     bar,
     kafka_table,
+    one_line,
     print_json,
     print_line,
     print_warning,
@@ -27,7 +32,8 @@ if TYPE_CHECKING:
     from quorate.backup.archiver import Archiver
     from quorate.backup.manifest import ArchivedRun, BackupManifest
     from quorate.backup.stores import ObjectStore
-    from quorate.spark.live import LiveReader
+    from quorate.cli.backup_health import BackupHealth
+    from quorate.rpc.client.batch_reader import BatchReader
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False, no_args_is_help=True)
 
@@ -40,6 +46,34 @@ Url = Annotated[
     typer.Argument(
         metavar="URL",
         help="Where the backup is: a directory, or s3://BUCKET/PREFIX (with the extra `backup`).",
+    ),
+]
+
+
+KeepDays = Annotated[
+    int,
+    typer.Option(
+        "--keep-days",
+        metavar="DAYS",
+        min=1,
+        help="Delete what no restore to a time of the last DAYS days needs.",
+    ),
+]
+HttpAddress = Annotated[
+    str,
+    typer.Option(
+        "--http-listener",
+        metavar="HOST:PORT",
+        help="With --follow: serve /healthz, /readyz and /status over plain HTTP.",
+    ),
+]
+ReportFile = Annotated[
+    Path,
+    typer.Option(
+        "--report",
+        metavar="FILE",
+        help="Write the end offset and the cluster id to a file, as JSON: a pod's termination "
+        "message.",
     ),
 ]
 
@@ -77,6 +111,9 @@ def create(
             "--interval", metavar="SECONDS", min=0.1, help="With --follow: how often to archive."
         ),
     ] = INTERVAL_S,
+    keep_days: KeepDays | None = None,
+    http_listener: HttpAddress | None = None,
+    report: ReportFile | None = None,
     segment_bytes: Annotated[
         int | None,
         typer.Option(
@@ -97,45 +134,76 @@ def create(
     """
     from quorate.backup.archive import Archive
     from quorate.backup.archiver import SEGMENT_BYTES, Archiver
+    from quorate.backup.retention import DAY_MS
     from quorate.backup.urls import open_store
+    from quorate.cli.backup_health import STALE_S, BackupHealth
 
     store = open_store(url)
-    with _reader(context) as reader, store.writing(), bar("offsets", None) as update:
+    health = BackupHealth(max(STALE_S, 10 * interval_s))
+    with (
+        _served(health, http_listener, follow),
+        _reader(context) as reader,
+        store.writing(),
+        bar("offsets", None) as update,
+    ):
         archiver = Archiver(
             Archive(store),
             reader,
             segment_bytes=segment_bytes or SEGMENT_BYTES,
             progress=lambda done, total: update(completed=done, total=total),
+            keep_ms=None if keep_days is None else keep_days * DAY_MS,
         )
         archiver.advance()
         if follow:
-            _follow(archiver, interval_s)
+            health.succeeded(archiver.manifest)
+            _follow(archiver, interval_s, health)
     manifest = archiver.manifest
     if manifest is None:
         raise CommandError("the quorum has no committed records yet")
+    if report is not None:
+        found = {"endOffset": manifest.last_run.end, "clusterId": manifest.cluster_id}
+        report.write_text(json.dumps(found))
     _print_created(store, manifest, as_json)
 
 
 @contextmanager
-def _reader(context: typer.Context) -> Iterator[LiveReader]:
+def _served(health: BackupHealth, listener: str | None, follow: bool) -> Iterator[None]:
+    """Serve the state of the backup, if a listener is given."""
+    from quorate.common.config_types import parse_address
+
+    if listener is None:
+        yield
+        return
+    if not follow:
+        raise UsageError("--http-listener needs --follow")
+    try:
+        address = parse_address(listener, wildcard=True)
+    except ValueError as error:
+        raise UsageError(f"--http-listener: {error}") from None
+    with health.served(address):
+        yield
+
+
+@contextmanager
+def _reader(context: typer.Context) -> Iterator[BatchReader]:
     """A reader of the quorum that the options select. Its errors become CommandErrors."""
-    from quorate.spark.errors import PipelineError
-    from quorate.spark.live import LiveReader, QuorumConnection
+    from quorate.rpc.client.batch_reader import BatchReader, QuorumConnection
+    from quorate.rpc.errors import ClientError
 
     options = ConnectionOptions.of(context)
     found = resolve(options)
     timeout_s = options.timeout or found.timeout_s or READ_TIMEOUT_S
     addresses = tuple(map(str, found.addresses))
     try:
-        with LiveReader(QuorumConnection(addresses, found.tls, timeout_s)) as reader:
+        with BatchReader(QuorumConnection(addresses, found.tls, timeout_s)) as reader:
             yield reader
-    except PipelineError as error:
-        raise CommandError(error.reason) from error
+    except ClientError as error:
+        raise CommandError(str(error)) from error
 
 
-def _follow(archiver: Archiver, interval_s: float) -> None:
+def _follow(archiver: Archiver, interval_s: float, health: BackupHealth) -> None:
     """Archive until SIGINT or SIGTERM. Failures of the quorum and of the store are retried."""
-    from quorate.spark.errors import PipelineError
+    from quorate.rpc.errors import ClientError
 
     last_line_s = 0.0
     is_failing = False
@@ -143,12 +211,14 @@ def _follow(archiver: Archiver, interval_s: float) -> None:
         while not ended.wait(interval_s):
             try:
                 archiver.advance()
-            except (PipelineError, OSError) as error:
+            except (ClientError, OSError) as error:
+                reason = str(error)
+                health.failed(one_line(reason))
                 if not is_failing:
-                    reason = error.reason if isinstance(error, PipelineError) else error
                     print_warning(f"{reason}; trying again")
                 is_failing = True
                 continue
+            health.succeeded(archiver.manifest)
             if is_failing or time.monotonic() - last_line_s >= LINE_INTERVAL_S:
                 last_line_s = time.monotonic()
                 manifest = archiver.manifest
@@ -230,6 +300,45 @@ def verify(*, url: Url, as_json: AsJson = False) -> None:
         raise typer.Exit(1)
 
 
+# --- prune ----------------------------------------------------------------------------------------
+
+
+@app.command("prune")
+def prune(
+    *, url: Url, keep_days: KeepDays, dry_run: DryRun = False, as_json: AsJson = False
+) -> None:
+    """Delete the runs of a backup that no restore to a time of the last days needs.
+
+    The newest run always stays. Objects are deleted an hour after their run was dropped, by the
+    next `prune` or by `create --keep-days`, because a restore may be reading them. A run from
+    offset 0 or an old checkpoint can be dropped once `create --keep-days` has divided it.
+
+    Example: quorate backup prune /backups/metadata --keep-days 30
+    """
+    from quorate.backup.archive import Archive, needed_runs, require_manifest
+    from quorate.backup.retention import DAY_MS
+    from quorate.backup.urls import open_store
+
+    store = open_store(url)
+    manifest = require_manifest(store)
+    since_ms = time.time_ns() // 1_000_000 - keep_days * DAY_MS
+    if dry_run:
+        dropped = manifest.runs[: len(manifest.runs) - len(needed_runs(manifest.runs, since_ms))]
+    else:
+        with store.writing():
+            dropped = Archive(store).prune(since_ms)
+        manifest = require_manifest(store)
+    if as_json:
+        print_json({"done": not dry_run, "dropped": list(map(_run_summary, dropped))})
+        return
+    verb = "would drop" if dry_run else "dropped"
+    for run in dropped:
+        size = sum(each.size for each in run.objects)
+        print_line(f"{verb} offsets {run.start} to {run.end}, {size} bytes")
+    if not dropped:
+        print_line("every run is needed")
+
+
 @app.command("list")
 def list_backup(*, url: Url, as_json: AsJson = False) -> None:
     """Show what a backup contains, by its manifest: `verify` reads the objects, too.
@@ -267,17 +376,18 @@ def _summary(store: ObjectStore, manifest: BackupManifest) -> dict[str, object]:
         "generation": manifest.generation,
         "created": _time(manifest.created_ms),
         "bytes": manifest.size,
-        "runs": [
-            {
-                "startOffset": run.start,
-                "endOffset": run.end,
-                "lastEpoch": run.last_epoch,
-                "lastTimestamp": run.last_timestamp,
-                "snapshot": None if run.snapshot is None else run.snapshot.name,
-                "segments": [segment.name for segment in run.segments],
-            }
-            for run in manifest.runs
-        ],
+        "runs": list(map(_run_summary, manifest.runs)),
+    }
+
+
+def _run_summary(run: ArchivedRun) -> dict[str, object]:
+    return {
+        "startOffset": run.start,
+        "endOffset": run.end,
+        "lastEpoch": run.last_epoch,
+        "lastTimestamp": run.last_timestamp,
+        "snapshot": None if run.snapshot is None else run.snapshot.name,
+        "segments": [segment.name for segment in run.segments],
     }
 
 

@@ -21,7 +21,7 @@ from quorate.cli.metadata_run import check, run_metadata
 from quorate.cli.output import AsJson, kafka_table, print_json, print_result
 
 if TYPE_CHECKING:
-    from quorate.raft.types import Endpoint
+    from quorate.common.endpoints import Endpoint
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 

@@ -9,8 +9,9 @@ import hashlib
 import secrets
 from collections.abc import Mapping, Sequence
 
-from quorate.cli.config_entities import QUOTA_TYPES, Entity
+from quorate.cli.config_entities import Entity
 from quorate.cli.output import UsageError
+from quorate.common.scram import MECHANISM_NUMBERS
 from quorate.metadata.requests import (
     AlterClientQuotas,
     AlterUserScramCredentials,
@@ -23,11 +24,11 @@ from quorate.metadata.requests import (
     ScramDeletion,
     ScramUpsertion,
 )
+from quorate.migration.entities import QUOTA_TYPES
 
 SET, DELETE = 0, 1
 SCRAM_ITERATIONS = 4096
 SALT_BYTES = 24
-MECHANISMS = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
 _HASHES = {1: "sha256", 2: "sha512"}
 
 
@@ -45,8 +46,8 @@ def quotas(
     entity: Entity, added: Mapping[str, str], deleted: Sequence[str], dry_run: bool
 ) -> AlterClientQuotas | None:
     """Return the request for quotas; None if all names are SCRAM mechanisms. Raises UsageError."""
-    ops = [QuotaOp(k, _number(k, v)) for k, v in added.items() if k not in MECHANISMS]
-    ops += [QuotaOp(name, None) for name in deleted if name not in MECHANISMS]
+    ops = [QuotaOp(k, _number(k, v)) for k, v in added.items() if k not in MECHANISM_NUMBERS]
+    ops += [QuotaOp(name, None) for name in deleted if name not in MECHANISM_NUMBERS]
     if not ops:
         return None
     key = sorted((QUOTA_TYPES[part.type], part.name) for part in entity.parts)
@@ -64,8 +65,8 @@ def scram(
     entity: Entity, added: Mapping[str, str], deleted: Sequence[str]
 ) -> AlterUserScramCredentials | None:
     """Return the request for SCRAM credentials; None if there are none. Raises UsageError."""
-    set_here = {name: text for name, text in added.items() if name in MECHANISMS}
-    gone = [name for name in deleted if name in MECHANISMS]
+    set_here = {name: text for name, text in added.items() if name in MECHANISM_NUMBERS}
+    gone = [name for name in deleted if name in MECHANISM_NUMBERS]
     if not set_here and not gone:
         return None
     (user, *others) = entity.parts
@@ -73,7 +74,7 @@ def scram(
         raise UsageError("SCRAM credentials belong to one user: --user NAME")
     return AlterUserScramCredentials(
         tuple(_upsertion(user.name, name, text) for name, text in set_here.items()),
-        tuple(ScramDeletion(user.name, MECHANISMS[name]) for name in gone),
+        tuple(ScramDeletion(user.name, MECHANISM_NUMBERS[name]) for name in gone),
     )
 
 
@@ -90,7 +91,7 @@ def _upsertion(user: str, name: str, text: str) -> ScramUpsertion:
     iterations = found.get("iterations", str(SCRAM_ITERATIONS))
     if not (iterations.isascii() and iterations.isdigit() and int(iterations) > 0):
         raise UsageError(f"{name}: iterations={iterations} must be a positive number")
-    mechanism = MECHANISMS[name]
+    mechanism = MECHANISM_NUMBERS[name]
     salt = secrets.token_bytes(SALT_BYTES)
     salted = hashlib.pbkdf2_hmac(
         _HASHES[mechanism], found["password"].encode(), salt, int(iterations)

@@ -13,7 +13,7 @@ import typer
 from quorate.cli.output import AsJson, print_json
 
 if TYPE_CHECKING:
-    from quorate.process.setting import Setting
+    from quorate.common.setting import Setting
 
 
 class Layout(StrEnum):

@@ -16,7 +16,6 @@ DEFAULT_MARK: Final = "\0default"
 """The name that replaces --entity-default on the command line."""
 
 RESOURCE_TYPES: Final = {"topics": 2, "brokers": 4, "client-metrics": 16, "groups": 32}
-QUOTA_TYPES: Final = {"users": "user", "clients": "client-id", "ips": "ip"}
 SINGULAR: Final = {
     "topics": "topic",
     "brokers": "broker",
@@ -30,11 +29,13 @@ SINGULAR: Final = {
 
 @dataclass(frozen=True, slots=True)
 class EntityPart:
-    """An entity type with a name. name: None if not given. is_default: the type's default."""
+    """An entity type with a name."""
 
     type: str
     name: str | None = None
+    """The name, None if not given."""
     is_default: bool = False
+    """Whether the entity is the type's default."""
 
 
 @dataclass(frozen=True, slots=True)

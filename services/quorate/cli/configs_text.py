@@ -13,10 +13,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from quorate.cli.config_entities import QUOTA_TYPES, RESOURCE_TYPES, Entity, EntityPart
+from quorate.cli.config_entities import RESOURCE_TYPES, Entity, EntityPart
 from quorate.cli.metadata_run import check, chunks
+from quorate.common.scram import MECHANISM_NAMES
 from quorate.metadata import requests as r
 from quorate.metadata.config import config_defs
+from quorate.migration.entities import QUOTA_TYPES
 from quorate.rpc.metadata_client import MetadataClient
 
 RESOURCES_PER_REQUEST = 1_000
@@ -32,7 +34,6 @@ SOURCES = {
 }
 OWN_SOURCE = {TOPIC: 1, BROKER: 2, 16: 7, 32: 8}
 DEFAULT_BROKER, DEFAULT = 3, 5
-MECHANISM_NAMES = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 ENTITY_TEXTS = {"user": "user-principal", "client-id": "client-id", "ip": "ip"}
 EXACT, IS_DEFAULT, ANY = 0, 1, 2
 

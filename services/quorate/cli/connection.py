@@ -13,7 +13,7 @@ import functools
 import inspect
 import os
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,7 +25,7 @@ from quorate.cli.option_groups import declare
 from quorate.cli.output import CommandError, UsageError, one_line, print_warning
 
 if TYPE_CHECKING:
-    from quorate.process.config_types import Address
+    from quorate.common.config_types import Address
     from quorate.rpc.client.quorum_client import QuorumClient
     from quorate.rpc.tls import TlsConfig
     from quorate.rpc.wire.values import QuorumDescription
@@ -34,6 +34,8 @@ T = TypeVar("T")
 
 BOOTSTRAP_VARIABLE = "QUORATE_CONTROLLER_QUORUM_BOOTSTRAP_SERVERS"
 KEY = "quorate.cli.connection"
+SECTION = "Connection"
+"""Where the help lists these options."""
 
 BootstrapController = Annotated[
     str | None,
@@ -41,6 +43,7 @@ BootstrapController = Annotated[
         "--bootstrap-controller",
         metavar="HOST:PORT,…",
         help="Controllers to connect to; default: the configuration's bootstrap servers.",
+        rich_help_panel=SECTION,
     ),
 ]
 BootstrapServer = Annotated[
@@ -49,6 +52,7 @@ BootstrapServer = Annotated[
         "--bootstrap-server",
         metavar="HOST:PORT,…",
         help="Same as --bootstrap-controller: brokers and controllers both work.",
+        rich_help_panel=SECTION,
     ),
 ]
 CommandConfig = Annotated[
@@ -57,6 +61,7 @@ CommandConfig = Annotated[
         "--command-config",
         metavar="FILE",
         help="Client properties (security.protocol, ssl.…), or a controller's properties file.",
+        rich_help_panel=SECTION,
     ),
 ]
 Timeout = Annotated[
@@ -67,6 +72,7 @@ Timeout = Annotated[
         min=0.1,
         help="How long to wait; default: 10 for reads, 30 for changes. The leader waits at most "
         "600 for a change and 60 for a transfer of leadership.",
+        rich_help_panel=SECTION,
     ),
 ]
 
@@ -148,16 +154,17 @@ def _with_options(command: Callable[..., None], added: dict[str, Any]) -> Callab
 
 @dataclass(frozen=True, slots=True)
 class ConnectionConfig:
-    """How to reach the quorum. timeout_s: from the properties, None if they do not set it."""
+    """How to reach the quorum."""
 
     addresses: tuple[Address, ...]
     tls: TlsConfig | None = None
     timeout_s: float | None = None
+    """The timeout from the properties, None if they do not set it."""
 
 
 def resolve(options: ConnectionOptions) -> ConnectionConfig:
     """Resolve the options to a connection. Raises UsageError and ConfigError."""
-    from quorate.process.config_types import parse_address, split_list
+    from quorate.common.config_types import parse_address, split_list
 
     if options.bootstrap_controller is not None and options.bootstrap_server is not None:
         raise UsageError("--bootstrap-controller and --bootstrap-server cannot be used together")
@@ -255,24 +262,37 @@ async def reach(client: QuorumClient) -> QuorumDescription:
 
 
 @contextmanager
-def plainly(look: str | None) -> Iterator[None]:
+def plainly(look: str | None, waits_s: float) -> Iterator[None]:
     """Turn errors for unreachable nodes and unknown outcomes into a CommandError with advice.
 
     look: how to check whether a change took effect; None for a command that changes nothing.
+    waits_s: the timeout that the user knows; a part of it may have passed before the request.
     """
     try:
         yield
     except Exception as error:
         from quorate.cli.errors import unknown_outcome
-        from quorate.rpc.errors import UnreachableError
+        from quorate.rpc.errors import NoLeaderError, UnreachableError
 
+        if isinstance(error, NoLeaderError):
+            reasons = "; ".join(f"{where}: {why}" for where, why in error.attempts.items())
+            raise CommandError(f"no leader within {waits_s:g} s ({reasons})") from error
         if isinstance(error, UnreachableError):
-            text = f"{error}: check the addresses, and that the controllers are running"
-            raise CommandError(text) from error
+            advice = _advice(list(error.attempts.values()))
+            raise CommandError(f"{error}: {advice}") from error
         if look is not None and unknown_outcome(error):
             text = f"{one_line(error).rstrip('.')}. The change may still take effect: {look}"
             raise CommandError(f"{text} before retrying; a retry is harmless") from error
         raise
+
+
+def _advice(reasons: Sequence[str]) -> str:
+    """What to check if no node answers, for these reasons."""
+    from quorate.rpc.client.handshake_faults import is_handshake_fault
+
+    if any(map(is_handshake_fault, reasons)):
+        return "check security.protocol and the ssl settings in the file of --command-config"
+    return "check the addresses, and that the controllers are running"
 
 
 def run(
@@ -307,5 +327,5 @@ def run(
                 await reach(client)
             return await ask(client)
 
-    with plainly(look if changes else None):
+    with plainly(look if changes else None, waits):
         return asyncio.run(whole())

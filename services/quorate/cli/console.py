@@ -34,7 +34,7 @@ def console(
         ),
     ] = False,
 ) -> None:
-    """Serve a page with the current voters, observers, elections, lag and latency.
+    """Serve web pages with the state of the quorum, its brokers, topics and dynamic configs.
 
     It also works without a leader, and then shows why there is none. The printed URL contains a
     token, which gives access to the console until it stops. Press Ctrl-C to stop it.

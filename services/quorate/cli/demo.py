@@ -40,12 +40,13 @@ Condition = Callable[[DescribeQuorumResponse], bool]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The result of one step. longest_wait_ms: the longest time without an acknowledgement."""
+    """The result of one step."""
 
     name: str
     outcome: str
     seconds: float
     longest_wait_ms: float
+    """The longest time without an acknowledgement."""
     acknowledged: int
     lost: int
 

@@ -19,9 +19,11 @@ from types import MappingProxyType
 from typing import Final
 
 from quorate.cli.output import kafka_table, printable
-from quorate.raft.errors import ErrorCode
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
+from quorate.common.identifiers import NO_NODE, ZERO_UUID
 from quorate.raft.messages import DescribeQuorumResponse, ReplicaStatus
-from quorate.raft.types import NO_NODE, ZERO_UUID, Endpoint, ReplicaKey, VoterSet
+from quorate.raft.types import ReplicaKey, VoterSet
 from quorate.rpc.software import UNKNOWN, Software
 
 HEADER = (
@@ -44,14 +46,14 @@ SILENT_AFTER_MS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One replica in `describe --replication`. lag: records behind the leader, -1 if unknown.
-    state: ONLINE or OFFLINE; "" if unknown.
-    """
+    """One replica in `describe --replication`."""
 
     status: ReplicaStatus
     lag: int
+    """The number of records behind the leader, -1 if unknown."""
     role: str
     state: str = ""
+    """ONLINE or OFFLINE; "" if unknown."""
 
 
 def endpoint_text(endpoint: Endpoint) -> str:

@@ -22,6 +22,7 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from quorate.cli.output import AsJson, CommandError, ShowSecrets, UsageError, printable
+from quorate.common.batch_layout import COMPRESSION_NAMES, NO_PRODUCER_ID
 from quorate.log.scan import end_of_data, find_batch, may_follow, scan
 from quorate.log.segments import LOG_SUFFIX, parse_offset_name
 from quorate.log.snapshots import CHECKPOINT_SUFFIX, parse_snapshot_name
@@ -32,15 +33,9 @@ from quorate.raft.batches import (
     SnapshotFooter,
     SnapshotHeader,
     UnknownControl,
-    Voters,
+    VotersRecord,
 )
-from quorate.records.batch import (
-    COMPRESSION_NAMES,
-    NO_PRODUCER_ID,
-    BatchHeader,
-    Record,
-    iter_records,
-)
+from quorate.records.batch import BatchHeader, Record, iter_records
 from quorate.records.control import ABORT, COMMIT, TYPE_NAMES, control_json, decode_control
 from quorate.records.errors import RecordsError, TruncatedBatchError
 from quorate.records.primitives import Reader
@@ -53,7 +48,7 @@ _CONTROL_LABELS: dict[type[object], str] = {
     SnapshotHeader: "SnapshotHeader",
     SnapshotFooter: "SnapshotFooter",
     KRaftVersion: "KRaftVersion",
-    Voters: "KRaftVoters",
+    VotersRecord: "KRaftVoters",
 }
 
 

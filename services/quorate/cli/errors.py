@@ -5,10 +5,11 @@ Import this module only after an error, because it imports every layer.
 
 from __future__ import annotations
 
+from quorate.common.error_codes import ErrorCode
 from quorate.controller.formatting import FormatError
 from quorate.log.errors import LogError
 from quorate.process.properties import ConfigError
-from quorate.raft.errors import ErrorCode, RaftError
+from quorate.raft.errors import RaftError
 from quorate.raft.roles import CANNOT_COMMIT, STILL_LEADS, ChangeStage
 from quorate.records.errors import RecordsError
 from quorate.rpc.errors import AdminError, OutcomeUnknownError, RpcError, TransportError
@@ -19,7 +20,12 @@ FORESEEN = (ConfigError, FormatError, LogError, RaftError, RecordsError, RpcErro
 OUTCOME_UNKNOWN = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.UNKNOWN_SERVER_ERROR})
 """Error codes after which a change may still be committed."""
 
-NOTHING_WRITTEN = (ChangeStage.PROBING, ChangeStage.CATCHING_UP, CANNOT_COMMIT, STILL_LEADS)
+NOTHING_WRITTEN = (
+    ChangeStage.PROBING.text,
+    ChangeStage.CATCHING_UP.text,
+    CANNOT_COMMIT,
+    STILL_LEADS,
+)
 """Texts in a leader's error message that mean that the leader wrote nothing to the log.
 
 The text for a change that waited for another change is not included, because the other change may
@@ -40,7 +46,7 @@ def explain(error: Exception) -> str | None:
 def unknown_outcome(error: Exception) -> bool:
     """Whether a change that failed with `error` may have taken effect, or may still do so."""
     if isinstance(error, AdminError):
-        is_certain = any(stage in error.message for stage in NOTHING_WRITTEN)
+        is_certain = any(text in error.message for text in NOTHING_WRITTEN)
         return error.code in OUTCOME_UNKNOWN and not is_certain
     if isinstance(error, TransportError):
         return not error.nothing_done

@@ -9,8 +9,7 @@ from typing import Any
 import typer
 
 from quorate.cli.output import UsageError
-
-LEVEL_MAX = 32767
+from quorate.common.features import LEVEL_MAX
 
 
 def feature_option(explained: str) -> Any:
@@ -40,7 +39,8 @@ def parse_features(texts: Sequence[str]) -> dict[str, int]:
 
 def numbered(text: str) -> str:
     """Replace the release in `metadata.version=4.3-IV0` by the number of its level."""
-    from quorate.metadata.metadata_version import METADATA_VERSION, level_of_release
+    from quorate.common.features import METADATA_VERSION
+    from quorate.metadata.metadata_version import level_of_release
 
     name, _, level = (part.strip() for part in text.partition("="))
     found = level_of_release(level) if name == METADATA_VERSION else None

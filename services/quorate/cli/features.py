@@ -99,7 +99,8 @@ def describe(
 
 def _level_text(feature: str, level: int) -> str:
     """Return a level as text: the release for metadata.version, the number for other features."""
-    from quorate.metadata.metadata_version import METADATA_VERSION, release_of
+    from quorate.common.features import METADATA_VERSION
+    from quorate.metadata.metadata_version import release_of
 
     return release_of(level) if feature == METADATA_VERSION and level else str(level)
 
@@ -181,9 +182,10 @@ def _levels(
     release = parse_release(release_version)
     if release is None:
         raise UsageError(f"--release-version {release_version}: expected a version such as 4.3-IV0")
+    level = release_level(release_version)
     levels = {"kraft.version": int(release >= KRAFT_VERSION_1_SINCE)}
     if _has_metadata(_describe(context).features):
-        levels |= levels_of(release_level(release_version))
+        levels |= levels_of(level)
     return levels
 
 
@@ -209,7 +211,7 @@ def _highest(context: typer.Context) -> dict[str, int]:
 
 def _in_order(levels: dict[str, int], kind: UpgradeType) -> list[tuple[str, int]]:
     """Sort the levels: raise metadata.version first and lower it last, as others depend on it."""
-    from quorate.metadata.metadata_version import METADATA_VERSION
+    from quorate.common.features import METADATA_VERSION
     from quorate.rpc.wire.values import UpgradeType
 
     comes_first = kind is UpgradeType.UPGRADE

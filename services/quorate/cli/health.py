@@ -35,15 +35,17 @@ class HealthStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class VoterHealth:
-    """A voter that is offline or lags behind. lag: records. since_ms: since its last fetch if it is
-    offline, else since it was caught up; None if never in this epoch.
-    """
+    """A voter that is offline or lags behind."""
 
     id: int
     endpoint: str
     is_offline: bool
     lag: int
+    """The lag in records."""
     since_ms: int | None
+    """The time since the last fetch if the voter is offline, else since it was caught up; None if
+    never in this epoch.
+    """
 
     def __str__(self) -> str:
         where = f"{self.id} at {self.endpoint}" if self.endpoint else f"{self.id}"
@@ -56,15 +58,17 @@ class VoterHealth:
 
 @dataclass(frozen=True, slots=True)
 class QuorumHealth:
-    """leader: its id, None if it does not answer. caught_up: the number of voters that have."""
+    """The verdict on a quorum."""
 
     status: HealthStatus
     reason: str
     leader: int | None = None
+    """The id of the leader, None if it does not answer."""
     epoch: int = -1
     voters: int = 0
     majority: int = 0
     caught_up: int = 0
+    """The number of voters that have caught up."""
     impaired: tuple[VoterHealth, ...] = ()
 
 

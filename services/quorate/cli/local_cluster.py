@@ -38,20 +38,21 @@ STOP_TIMEOUT_S = 10.0
 PORTS = range(20_000, 30_000)
 """Of new nodes; below Linux's ephemeral ports."""
 
+_assigned: set[int] = set()
+"""Ports of this process's nodes, which may not listen yet, or be stopped."""
+
 
 @dataclass(frozen=True, slots=True)
 class LocalNode:
-    """One controller or broker of the folder.
-
-    kind: "controller" or "broker". kafka_port: the port on which a controller speaks Kafka's
-    protocol, None if it does not.
-    """
+    """One controller or broker of the folder."""
 
     id: int
     port: int
     folder: Path
     kind: str = "controller"
+    """Either "controller" or "broker"."""
     kafka_port: int | None = None
+    """The port on which a controller speaks Kafka's protocol, None if it does not."""
 
     @property
     def address(self) -> str:
@@ -81,14 +82,17 @@ class LocalNode:
 def free_ports(count: int, host: str = HOST) -> list[int]:
     """Return ports of a local address on which nothing listens. Raises OSError if there are none.
 
-    Outgoing connections do not take them while a node is down, as they may take the kernel's
-    ephemeral ports.
+    No call returns a port that an earlier one returned or that a `LocalCluster` uses. Outgoing
+    connections do not take them while a node is down, as they may take the kernel's ephemeral
+    ports.
     """
     found: list[int] = []
     with ExitStack() as opened:
         for port in SystemRandom().sample(PORTS, len(PORTS)):
             if len(found) == count:
                 break
+            if port in _assigned:
+                continue
             try:
                 opened.enter_context(socket.create_server((host, port)))
             except OSError as error:
@@ -98,6 +102,7 @@ def free_ports(count: int, host: str = HOST) -> list[int]:
             found.append(port)
     if len(found) < count:
         raise OSError(errno.EADDRINUSE, f"fewer than {count} ports are free", host)
+    _assigned.update(found)
     return found
 
 
@@ -243,6 +248,7 @@ class LocalCluster:
     ) -> LocalNode:
         node = LocalNode(node_id, port, self.folder / f"{kind}-{node_id}", kind, kafka_port)
         (self.nodes if kind == "controller" else self.brokers)[node_id] = node
+        _assigned.update(port for port in (node.port, node.kafka_port) if port is not None)
         return node
 
     def _format_broker(self, node: LocalNode) -> None:

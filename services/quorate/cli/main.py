@@ -18,6 +18,7 @@ import typer
 import typer.core
 import typer.main
 
+from quorate.cli.help_sections import list_in_sections
 from quorate.cli.output import (
     FAILED,
     INTERRUPTED,
@@ -143,10 +144,16 @@ def load(name: str, lazy: Lazy) -> Any:
         found = single
     command = typer.main.get_command(found)
     command.name = name
+    list_in_sections(command)
     return command
 
 
-app = typer.Typer(cls=LazyGroup, rich_markup_mode=None, no_args_is_help=False)
+app = typer.Typer(
+    cls=LazyGroup,
+    rich_markup_mode=None,
+    no_args_is_help=False,
+    context_settings={"help_option_names": ["-h", "--help"]},  # subcommands inherit them
+)
 
 
 def _print_version(wanted: bool) -> None:
@@ -164,7 +171,7 @@ def quorate(
         ),
     ] = False,
 ) -> None:
-    """A replicated metadata quorum whose members can change while it runs, on Kafka's own files.
+    """A Raft-based metadata store, compatible with Kafka's KRaft, whose members can change.
 
     `quorate quickstart` runs one on this machine. `quorate COMMAND --help` explains a command.
     """
@@ -173,6 +180,8 @@ def quorate(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line (default: that of the process). Returns the exit status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if given[:1] == ["help"]:
+        given = [*given[1:], "--help"]
     command = typer.main.get_command(app)
     try:
         status = command.main(args=given or ["--help"], prog_name="quorate", standalone_mode=False)

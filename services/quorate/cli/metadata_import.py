@@ -23,12 +23,13 @@ from quorate.cli.connection import CHANGE_TIMEOUT_S
 from quorate.cli.metadata_run import check, progress_bar, run_metadata, topic_expression
 from quorate.cli.metadata_shell import load_image
 from quorate.cli.output import CommandError, print_result
+from quorate.common.error_codes import ErrorCode
+from quorate.common.features import METADATA_VERSION
 from quorate.metadata import requests as r
 from quorate.metadata.acls import acl_of
 from quorate.metadata.image.configs import ConfigResourceType
 from quorate.metadata.image.metadata_image import AnyRecord, MetadataImage
-from quorate.metadata.metadata_version import LATEST_LEVEL, METADATA_VERSION, at_level
-from quorate.raft.errors import ErrorCode
+from quorate.metadata.metadata_version import LATEST_LEVEL, at_level
 from quorate.records import metadata as rec
 from quorate.records.metadata.partitions import NO_LEADER
 from quorate.rpc.client.quorum_client import AdminError, QuorumClient
@@ -44,17 +45,17 @@ OF_TOPICS = (rec.TopicRecord, rec.PartitionRecord)
 
 @dataclass(slots=True)
 class ImportPlan:
-    """What the import appends.
-
-    groups: each is appended within one batch. producer_ids: appended in a separate batch, because
-    the controller rejects it, harmlessly, if the quorum has already allocated as many ids.
-    """
+    """What the import appends."""
 
     groups: list[list[AnyRecord]] = field(default_factory=list)
+    """The records; each group is appended within one batch."""
     topics: list[str] = field(default_factory=list)
     there_already: list[str] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     producer_ids: rec.ProducerIdsRecord | None = None
+    """The record of producer ids. It is appended in a separate batch, because the controller
+    rejects it, harmlessly, if the quorum has already allocated as many ids.
+    """
 
     def add(self, records: list[AnyRecord]) -> None:
         self.groups.append(records)

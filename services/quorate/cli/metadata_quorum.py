@@ -30,8 +30,9 @@ from quorate.cli.output import (
 from quorate.cli.settings_file import ConfigFile, load
 
 if TYPE_CHECKING:
+    from quorate.common.endpoints import Endpoint
     from quorate.raft.messages import DescribeQuorumResponse
-    from quorate.raft.types import Endpoint, ReplicaKey
+    from quorate.raft.types import ReplicaKey
     from quorate.rpc.client.quorum_client import QuorumClient
     from quorate.rpc.software import Software
     from quorate.rpc.wire.values import QuorumDescription
@@ -134,10 +135,19 @@ def _describe_with_software(
 
 
 def _leaders_view(context: typer.Context) -> DescribeQuorumResponse:
-    description = _describe(context)
+    return _of_leader(_describe(context))
+
+
+def _of_leader(description: QuorumDescription) -> DescribeQuorumResponse:
     if not description.is_leaders_view:
         raise CommandError(no_leader(description))
     return description.response
+
+
+def _reject(problem: str | None) -> None:
+    """Fail a dry run for what the leader would reject."""
+    if problem is not None:
+        raise CommandError(f"it would be rejected: {problem}")
 
 
 def no_leader(description: QuorumDescription) -> str:
@@ -178,6 +188,7 @@ def add_controller(
     options.command_config = options.command_config or path
     config = load(path, "--config, the properties of the controller to add,")
     from quorate.cli.describe import endpoint_text
+    from quorate.cli.voter_changes import addition_problem
     from quorate.log.meta_properties import MetaProperties
     from quorate.raft.types import ReplicaKey
 
@@ -191,16 +202,23 @@ def add_controller(
         )
     key = ReplicaKey(meta.node_id, meta.directory_id)
 
-    async def ask(client: QuorumClient) -> None:
-        cluster_id = (await reach(client)).cluster_id
-        if cluster_id != meta.cluster_id:
+    async def reach_own(client: QuorumClient) -> QuorumDescription:
+        found = await reach(client)
+        if found.cluster_id != meta.cluster_id:
             raise CommandError(
                 f"{config.metadata_log_dir} was formatted for cluster {meta.cluster_id}, but the "
-                f"quorum belongs to cluster {cluster_id}"
+                f"quorum belongs to cluster {found.cluster_id}"
             )
+        return found
+
+    async def ask(client: QuorumClient) -> None:
+        await reach_own(client)
         await client.add_voter(key, config.endpoints)
 
-    if not dry_run:
+    if dry_run:
+        found = _of_leader(run(context, reach_own, READ_TIMEOUT_S, reach_first=False))
+        _reject(addition_problem(found, key))
+    else:
         with progress(f"Waiting for controller {key.id} to catch up and become a voter"):
             run(context, ask, CHANGE_TIMEOUT_S, changes=True, reach_first=False)
     print_result(
@@ -236,12 +254,16 @@ def remove_controller(
 
     Stop a controller with controller.quorum.auto.join.enable first, or it will join again.
     """
+    from quorate.cli.voter_changes import removal_problem
+
     if yes and not force:
         raise UsageError("--yes is only supported along with --force")
     key = _voter(context, controller_id, directory_id)
     if force:
         _confirm_forced(context, key, ask=not (yes or dry_run))
-    if not dry_run:
+    if dry_run:
+        _reject(removal_problem(_leaders_view(context), key, is_forced=force))
+    else:
         with progress(f"Waiting for the voters to commit the removal of controller {key.id}"):
             run(
                 context,
@@ -268,31 +290,31 @@ def transfer_leadership(
 ) -> None:
     """Make a voter the leader, for example before the current leader's machine is stopped."""
     key = _voter(context, controller_id, directory_id)
+
+    async def ask(client: QuorumClient) -> bool:
+        """Transfer the leadership; returns whether this controller was the leader already."""
+        leader_id = (await reach(client)).response.leader.id
+        await client.transfer_leadership(key)
+        return leader_id == key.id
+
     with progress(f"Waiting for controller {key.id} to catch up and take over"):
-        run(
-            context,
-            lambda client: client.transfer_leadership(key),
-            CHANGE_TIMEOUT_S,
-            changes=True,
-        )
-    print_result(
-        as_json,
-        _change_json(key, False),
-        f"Leadership moved to controller {key.id} with directory id {key.directory_id}",
-    )
+        led = run(context, ask, CHANGE_TIMEOUT_S, changes=True, reach_first=False)
+    who = f"controller {key.id} with directory id {key.directory_id}"
+    text = f"Leadership is already held by {who}" if led else f"Leadership moved to {who}"
+    print_result(as_json, _change_json(key, False), text)
 
 
 def _confirm_forced(context: typer.Context, key: ReplicaKey, *, ask: bool) -> None:
     """Warn which voters must return before the removal of `key` commits; confirm if `ask`."""
     from quorate.cli.describe import silent_voters
+    from quorate.cli.voter_changes import missing_after_removal
 
     response = _leaders_view(context)
-    remaining = [v for v in response.voter_set if v.key != key]
-    silent = [voter for voter in silent_voters(response) if voter != key]
-    majority = len(remaining) // 2 + 1
-    missing = majority - (len(remaining) - len(silent))
+    missing = missing_after_removal(response, key)
     if missing <= 0:
         return
+    silent = [voter for voter in silent_voters(response) if voter != key]
+    remaining = [voter for voter in response.voter_set if voter.key != key]
     who = ", ".join(f"{voter.id} ({voter.directory_id})" for voter in silent)
     print_warning(
         f"{len(silent)} of the {len(remaining)} remaining voters do not fetch: {who}. After the "
@@ -301,7 +323,7 @@ def _confirm_forced(context: typer.Context, key: ReplicaKey, *, ask: bool) -> No
         "then"
     )
     if ask and not typer.confirm(f"Remove controller {key.id} anyway?", err=True):
-        raise typer.Abort
+        raise CommandError(f"not confirmed: controller {key.id} was not removed")
 
 
 def _voter(context: typer.Context, controller_id: int, directory_id: str | None) -> ReplicaKey:

@@ -13,7 +13,7 @@ from quorate.cli.connection import reach, run
 from quorate.cli.output import CommandError, UsageError, bar, print_error
 
 if TYPE_CHECKING:
-    from quorate.raft.errors import ErrorCode
+    from quorate.common.error_codes import ErrorCode
     from quorate.rpc.client.quorum_client import QuorumClient
     from quorate.rpc.metadata_client import MetadataClient
 
@@ -61,7 +61,7 @@ class ResponsePart(Protocol):
 
 def failure(part: ResponsePart) -> str | None:
     """Return the error of a part as text, or None if it succeeded."""
-    from quorate.raft.errors import ErrorCode
+    from quorate.common.error_codes import ErrorCode
 
     if part.error is ErrorCode.NONE:
         return None

@@ -117,15 +117,22 @@ def _prompt(shell: Shell) -> None:
         if not line:
             return
         try:
-            words = shlex.split(line)
+            words = _words(line)
             if words and words[0] in ("exit", "quit"):
                 return
             if words:
                 shell.run(words)
-        except (CommandError, UsageError, ValueError) as error:
-            print_error(error)
+        except (CommandError, UsageError) as error:
             if not is_watched:
                 raise
+            print_error(error)
+
+
+def _words(line: str) -> list[str]:
+    try:
+        return shlex.split(line)
+    except ValueError as error:
+        raise UsageError(f"{line.strip()}: {error}") from error
 
 
 def _existing(root: Directory, path: str) -> Directory | str:

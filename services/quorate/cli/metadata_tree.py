@@ -22,13 +22,13 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from quorate.cli.secret_fields import config_value, masked
+from quorate.common.scram import MECHANISM_NAMES
 from quorate.records import metadata as m
 from quorate.version import __version__
 
 Node = "Directory | str"
 
 RESOURCE_TYPES = {2: "TOPIC", 4: "BROKER", 8: "BROKER_LOGGER", 16: "CLIENT_METRICS", 32: "GROUP"}
-MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 DEFAULT = "(default)"
 
 
@@ -115,7 +115,7 @@ def _files(
             )
             yield ("clientQuotas", _escaped(entity), record.key), repr(record.value)
         case m.UserScramCredentialRecord():
-            mechanism = MECHANISMS.get(record.mechanism, str(record.mechanism))
+            mechanism = MECHANISM_NAMES.get(record.mechanism, str(record.mechanism))
             text = pretty(masked(m.to_json(record))["data"])
             yield ("scram", mechanism, _escaped(record.name)), text
         case m.AccessControlEntryRecord():

@@ -15,6 +15,8 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from quorate.telemetry.logs import ESCAPES
+
 FAILED = 1
 USAGE = 2
 INTERRUPTED = 130
@@ -31,9 +33,7 @@ ShowSecrets = Annotated[
 ]
 
 
-_CONTROLS = [*range(0x20), *range(0x7F, 0xA0), 0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F)]
-_CONTROLS += range(0x2066, 0x206A)
-_ESCAPES = {code: f"\\u{code:04x}" for code in _CONTROLS if code != ord("\t")}
+_ESCAPES = {code: text for code, text in ESCAPES.items() if code != ord("\t")}
 _ESCAPES_IN_LINES = {code: text for code, text in _ESCAPES.items() if code != ord("\n")}
 
 

@@ -24,6 +24,7 @@ import typer
 
 from quorate.cli.option_groups import with_groups
 from quorate.cli.output import AsJson, CommandError, UsageError, kafka_table, print_json
+from quorate.spark.formats import TableFormat
 
 app = typer.Typer(
     add_completion=False,
@@ -38,9 +39,6 @@ Paths = Annotated[
 ]
 Bootstrap = Annotated[
     str, typer.Option("--bootstrap-controller", help="Read a running quorum instead: HOST:PORT,….")
-]
-Master = Annotated[
-    str | None, typer.Option("--master", help="Spark's master (default: all local cores).")
 ]
 POLL_S = 0.3
 
@@ -93,16 +91,96 @@ class LogOptions:
         return {**self.tls(), "highWatermark": str(self.high_watermark)}
 
 
+@dataclass(frozen=True, slots=True)
+class SparkOptions:
+    """The options of a new Spark session."""
+
+    master: Annotated[
+        str | None, typer.Option("--master", help="Spark's master (default: all local cores).")
+    ] = None
+    conf: Annotated[
+        list[str] | None, typer.Option("--conf", help="A setting of Spark, NAME=VALUE; repeatable.")
+    ] = None
+    packages: Annotated[
+        str, typer.Option("--packages", help="Maven packages for Spark, as for spark-submit.")
+    ] = ""
+
+    def settings(self) -> dict[str, str]:
+        """Return Spark's settings. Raises UsageError."""
+        found = {"spark.jars.packages": self.packages} if self.packages else {}
+        for text in self.conf or ():
+            name, is_setting, value = text.partition("=")
+            if not name or not is_setting:
+                raise UsageError(f"--conf {text!r}: expected NAME=VALUE")
+            found[name] = value
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class TableOptions:
+    """The options that say where tables go, and in which format."""
+
+    out: Annotated[
+        str,
+        typer.Option(
+            "--out", help="The folder or URL to write the tables to; with iceberg, the warehouse."
+        ),
+    ] = "quorate-tables"
+    sink: Annotated[str, typer.Option("--sink", help="parquet, delta or iceberg.")] = "parquet"
+    catalog: Annotated[
+        str,
+        typer.Option(
+            "--catalog",
+            help="Iceberg's catalog: of Spark's settings, else a Hadoop catalog in --out.",
+        ),
+    ] = "quorate"
+    namespace: Annotated[
+        str, typer.Option("--namespace", help="The namespace of the tables in Iceberg's catalog.")
+    ] = "metadata"
+    cluster: Annotated[
+        str,
+        typer.Option(
+            "--cluster", help="The cluster id in tables of delta and iceberg, if the log has none."
+        ),
+    ] = ""
+
+    def format(self) -> TableFormat:
+        """Return the format. Raises UsageError."""
+        try:
+            return TableFormat(self.sink)
+        except ValueError:
+            raise UsageError(f"--sink {self.sink!r}: accepted: {', '.join(TableFormat)}") from None
+
+    def cluster_of(self, source: Any) -> str:
+        """Return the cluster id for tables that have one. Raises OptionError if it is unknown."""
+        if self.format() is TableFormat.PARQUET or self.cluster:
+            return self.cluster
+        found: str = source.cluster_id()
+        return found
+
+    def tables(self, spark: Any, cluster: str) -> Any:
+        """Return the sink."""
+        from quorate.spark.lake import DeltaSink, IcebergSink
+        from quorate.spark.sinks import ParquetSink
+
+        match self.format():
+            case TableFormat.PARQUET:
+                return ParquetSink(spark, self.out)
+            case TableFormat.DELTA:
+                return DeltaSink(spark, self.out, cluster)
+            case TableFormat.ICEBERG:
+                return IcebergSink(
+                    spark, self.out, cluster, catalog=self.catalog, namespace=self.namespace
+                )
+
+
 @app.command()
 @with_groups
 def run(
     *,
     paths: Paths = None,
-    out: Annotated[
-        str, typer.Option("--out", help="The folder or URL to write the tables to.")
-    ] = "quorate-tables",
+    table_options: TableOptions,
     bootstrap: Bootstrap = "",
-    sink: Annotated[str, typer.Option("--sink", help="parquet or delta.")] = "parquet",
     update: Annotated[
         bool,
         typer.Option(
@@ -126,38 +204,38 @@ def run(
         ),
     ] = None,
     options: LogOptions,
-    master: Master = None,
+    spark_options: SparkOptions,
     as_json: AsJson = False,
 ) -> None:
     """Write all layers of a log as tables: batches, records, state and history.
 
     Example: quorate pipeline run /var/lib/quorate --out tables
     """
+    _require_pyspark()
     from quorate.spark import jobs
-    from quorate.spark.sinks import Sink
 
-    if sink not in (each.value for each in Sink):
-        raise UsageError(f"--sink {sink!r}: accepted: parquet, delta")
+    table_format = table_options.format()
     if update and (follow or available_now):
         raise UsageError("--update writes all tables, --follow only the ledger: use one of them")
     source = _source(paths, bootstrap, options)
-    with _spark(master, delta=sink == Sink.DELTA) as (spark, report):
+    with _explained():
+        cluster = table_options.cluster_of(source)
+    with _spark(spark_options, tables=table_format) as (spark, report):
+        tables = table_options.tables(spark, cluster)
         if follow or available_now:
             jobs.follow(
-                spark,
                 source,
-                out,
-                Sink(sink),
+                tables,
                 report,
                 available_now=available_now,
                 records_per_trigger=max_records,
             )
-            counts = {"ledger": spark.read.format(sink).load(f"{out}/ledger").count()}
+            counts = {"ledger": tables.read("ledger").count()}
         else:
             write = jobs.update if update else jobs.run
-            counts = write(spark, source, out, Sink(sink), report)
+            counts = write(source, tables, report)
     if as_json:
-        print_json({"out": out, "sink": sink, "rows": counts})
+        print_json({"out": table_options.out, "sink": table_format.value, "rows": counts})
     else:
         print(kafka_table(("Table", "Rows"), [(n, str(c)) for n, c in counts.items()]))
 
@@ -179,13 +257,14 @@ def state(
     ] = None,
     bootstrap: Bootstrap = "",
     options: LogOptions,
-    master: Master = None,
+    spark_options: SparkOptions,
     as_json: AsJson = False,
 ) -> None:
     """Show the cluster's state: now, as of an offset, or as of a time.
 
     Example: quorate pipeline state /var/lib/quorate --kind partitions --offset 1000
     """
+    _require_pyspark()
     from quorate.spark import jobs
     from quorate.spark.replay import KINDS
 
@@ -194,10 +273,9 @@ def state(
     if offset is not None and time is not None:
         raise UsageError("--offset and --time cannot be used together")
     source = _source(paths, bootstrap, options)
-    with _spark(master) as (spark, report):
+    with _spark(spark_options, source) as (spark, report):
         report("state")
-        found = jobs.state_rows(spark, source, kind=kind, offset=offset, time=_moment(time))
-        rows = [row.asDict(recursive=True) for row in found.collect()]
+        rows = jobs.state_rows(spark, source, kind=kind, offset=offset, time=_moment(time))
     _show(rows, as_json)
 
 
@@ -212,18 +290,19 @@ def history(
     ] = None,
     bootstrap: Bootstrap = "",
     options: LogOptions,
-    master: Master = None,
+    spark_options: SparkOptions,
     as_json: AsJson = False,
 ) -> None:
     """Show elections, voter sets, ISRs and broker states as intervals, and plot them.
 
     Example: quorate pipeline history /var/lib/quorate --plots pictures
     """
+    _require_pyspark()
     from quorate.spark import jobs
 
     source = _source(paths, bootstrap, options)
     title = f"History of {bootstrap or ', '.join(map(str, source.paths))}"
-    with _spark(master) as (spark, report):
+    with _spark(spark_options, source) as (spark, report):
         report("history")
         rows, drawn = jobs.history_rows(spark, source, plots, title)
     _show(rows, as_json)
@@ -232,7 +311,9 @@ def history(
 
 
 @app.command()
+@with_groups
 def audit(
+    *,
     paths: Annotated[
         list[Path], typer.Argument(help="The metadata log directories of all replicas.")
     ],
@@ -242,19 +323,26 @@ def audit(
             "--high-watermark", min=0, help="The known high watermark (see describe --status)."
         ),
     ] = None,
-    master: Master = None,
+    memory: Annotated[
+        Path | None,
+        typer.Option(
+            "--memory", help="A file that remembers what was right, to read only what is new."
+        ),
+    ] = None,
+    spark_options: SparkOptions,
     as_json: AsJson = False,
 ) -> None:
     """Check all replicas' logs against each other; the exit status is 1 for any violation.
 
     Example: quorate pipeline audit controller-1/data controller-2/data controller-3/data
     """
+    _require_pyspark()
     from quorate.spark import jobs
 
     source = _source(paths, "", LogOptions())
-    with _spark(master) as (spark, report):
+    with _spark(spark_options, source) as (spark, report):
         report("audit")
-        rows, names = jobs.audit_rows(spark, source, high_watermark)
+        rows, names = jobs.audit_rows(spark, source, high_watermark, memory)
     if as_json:
         print_json({"replicas": names, "violations": [_jsonable(row) for row in rows]})
     elif rows:
@@ -277,8 +365,16 @@ def _hex(row: dict[str, Any]) -> str:
     return " | ".join(side for side in sides if side)
 
 
+def _require_pyspark() -> None:
+    """Raise CommandError if the extra `spark` is missing, before the jobs import PySpark."""
+    from quorate.spark.session import check_pyspark
+
+    with _explained():
+        check_pyspark()
+
+
 def _source(paths: Sequence[Path] | None, bootstrap: str, options: LogOptions) -> Any:
-    from quorate.spark.session import check_java, check_pyspark
+    from quorate.spark.session import check_java, is_remote
 
     tls = options.tls()
     if bool(paths) == bool(bootstrap):
@@ -286,19 +382,19 @@ def _source(paths: Sequence[Path] | None, bootstrap: str, options: LogOptions) -
     if bootstrap and options.high_watermark is not None:
         raise UsageError("--high-watermark applies to directories only")
     with _explained():
-        check_pyspark()
-        check_java()
+        if not is_remote():
+            check_java()
         from quorate.spark.files import find_replicas
         from quorate.spark.jobs import Source
-        from quorate.spark.live import LiveReader, QuorumConnection
+        from quorate.spark.live import live_reader, quorum_connection
 
         source = Source(tuple(paths or ()), bootstrap, options.replica, options.of_source())
         # Check the source before starting a JVM, so that a wrong path fails at once.
         if paths:
             find_replicas(list(source.paths))
         else:
-            with LiveReader(
-                QuorumConnection.of(bootstrap, {"timeoutSeconds": "10", **tls})
+            with live_reader(
+                quorum_connection(bootstrap, {"timeoutSeconds": "10", **tls})
             ) as reader:
                 reader.extent()
         return source
@@ -322,14 +418,24 @@ def _explained() -> Iterator[None]:
 
 @contextmanager
 def _spark(
-    master: str | None, *, delta: bool = False
+    options: SparkOptions, only: Any = None, *, tables: TableFormat = TableFormat.PARQUET
 ) -> Iterator[tuple[Any, Callable[[str], None]]]:
-    """Yield a Spark session, and a function that sets the progress text."""
+    """Yield a Spark session, and a function that sets the progress text.
+
+    only: the source, if the command reads it once and writes no tables.
+    """
+    settings = options.settings()
+    from quorate.spark.jobs import is_small
     from quorate.spark.session import build_session
 
     with _explained(), _Progress() as progress:
         progress.report("starting Spark")
-        spark = build_session(master, delta=delta)
+        spark = build_session(
+            options.master,
+            tables=tables,
+            is_short=only is not None and is_small(only),
+            settings=settings,
+        )
         progress.watch(spark)
         try:
             yield spark, progress.report

@@ -346,8 +346,12 @@ def _without_offsets(state: dict[str, Any]) -> str:
 def _sentence(state: dict[str, Any]) -> str:
     """Format the state as one line, for output that is not a terminal."""
     leader = "no leader" if state["leader"] is None else f"leader {state['leader']}"
+    voters = "1 voter" if state["voters"] == 1 else f"{state['voters']} voters"
+    what = f"{leader}, epoch {state['epoch']}, {voters}"
+    if state["epoch"] < 0:
+        what = "no controller answers yet"
     roles = ", ".join(f"{node['id']} {node['role']}" for node in state["controllers"])
-    said = f"{leader}, epoch {state['epoch']}, {state['voters']} voters: {roles}"
+    said = f"{what}: {roles}"
     brokers = ", ".join(f"broker {each['id']} {each['state']}" for each in state["brokers"])
     return f"{said}; {brokers}" if brokers else said
 

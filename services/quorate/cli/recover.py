@@ -62,9 +62,9 @@ def recover() -> None:
 
     \b
     quorate recover inspect --dirs D1,D2,D3
-    quorate recover lost-majority --log-dir D --i-accept-data-loss
+    quorate recover lost-majority --log-dir D1 --i-accept-data-loss
     quorate recover endpoints --log-dir D1 --others D2,D3 --voter 1@NEW:9093 --voter 2@NEW:9093
-    quorate recover replica --log-dir D
+    quorate recover replica --log-dir D1
     quorate recover epochs D1 D2 D3 --yes
 
     Each backs up the files that it changes to recover-backup-TIME in the directory.
@@ -329,7 +329,7 @@ def endpoints(
 
 
 def _places(voters: Iterable[str]) -> dict[int, list[tuple[str | None, str, int]]]:
-    from quorate.process.config_types import parse_address
+    from quorate.common.config_types import parse_address
 
     wanted: dict[int, list[tuple[str | None, str, int]]] = {}
     for text in voters:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from quorate.backup.manifest import BackupManifest
     from quorate.backup.restore import RestoredQuorum, RestoreTarget
     from quorate.backup.stores import ObjectStore
-    from quorate.raft.types import Endpoint
+    from quorate.common.endpoints import Endpoint
 
 KEPT_ID_WARNING = (
     "the cluster id is the old one: erase the directories of the old members before they start, or "
@@ -167,8 +167,8 @@ def _wanted(config_file: Path | None, voter: NewVoterOptions) -> RestoreTarget:
 
 
 def _endpoint(text: str) -> Endpoint:
-    from quorate.process.config_types import parse_address
-    from quorate.raft.types import Endpoint
+    from quorate.common.config_types import parse_address
+    from quorate.common.endpoints import Endpoint
 
     name, separator, address = text.partition("://")
     try:

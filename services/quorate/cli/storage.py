@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -25,7 +26,7 @@ from quorate.cli.output import (
 from quorate.cli.settings_file import ConfigFile, load
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from quorate.controller.config import ControllerConfig
     from quorate.controller.formatting import Formatted
@@ -157,22 +158,35 @@ def format_storage(
     if release_version is not None and parse_release(release_version) is None:
         raise UsageError(f"--release-version {release_version}: expected a version such as 4.3-IV0")
     config = load(config_file, "--config")
-    formatted = format_directory(
-        config,
-        cluster_id,
-        _mode(standalone, initial_controllers, no_initial_controllers),
-        _initial_controllers(config, initial_controllers),
-        features=parse_features([numbered(text) for text in feature or []]),
-        release=None if release_version is None else release_level(release_version),
-        credentials=_credentials(add_scram or ()),
-        ignore_formatted=ignore_formatted,
-    )
+    with _naming_directories(config):
+        formatted = format_directory(
+            config,
+            cluster_id,
+            _mode(standalone, initial_controllers, no_initial_controllers),
+            _initial_controllers(config, initial_controllers),
+            features=parse_features([numbered(text) for text in feature or []]),
+            release=None if release_version is None else release_level(release_version),
+            credentials=_credentials(add_scram or ()),
+            ignore_formatted=ignore_formatted,
+        )
     for warning in (*config.warnings, *formatted.warnings):
         print_warning(warning)
     if as_json:
         print_json(_formatted_json(formatted))
     else:
         _print_formatted(formatted)
+
+
+@contextmanager
+def _naming_directories(config: ControllerConfig) -> Iterator[None]:
+    """Have an error of a write, such as that of a full disk, name the directories."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        directories = ", ".join(map(str, config.log_dirs or (config.metadata_log_dir,)))
+        raise CommandError(f"cannot write to {directories}: {error.strerror}") from error
 
 
 def _print_formatted(formatted: Formatted) -> None:
@@ -184,7 +198,8 @@ def _print_formatted(formatted: Formatted) -> None:
 
 
 def _begins_with(formatted: Formatted) -> str:
-    from quorate.metadata.metadata_version import METADATA_VERSION, release_of
+    from quorate.common.features import METADATA_VERSION
+    from quorate.metadata.metadata_version import release_of
 
     level = formatted.features.get(METADATA_VERSION)
     text = f"kraft.version {formatted.kraft_version}"

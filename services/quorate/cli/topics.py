@@ -154,8 +154,8 @@ def create(
     as_json: AsJson = False,
 ) -> None:
     """Create topics. Omitted options have the cluster's defaults."""
+    from quorate.common.error_codes import ErrorCode
     from quorate.metadata.requests import CreateTopics, NewTopic
-    from quorate.raft.errors import ErrorCode
 
     names = _given(topic, topics_file)
     assignments = _assignments(replica_assignment)
@@ -238,7 +238,7 @@ def alter(
     if not topic:
         raise UsageError("--topic is missing")
     outcomes = run_metadata(context, ask, CHANGE_TIMEOUT_S, changes=True)
-    _tell(outcomes, as_json)
+    _tell(outcomes, as_json, "Altered")
 
 
 @app.command("delete")
@@ -270,12 +270,17 @@ def delete(
 
     if not topic and not topic_id:
         raise UsageError("--topic or --topic-id is missing")
-    _tell(run_metadata(context, ask, CHANGE_TIMEOUT_S, changes=True), as_json)
+    _tell(run_metadata(context, ask, CHANGE_TIMEOUT_S, changes=True), as_json, "Deleted")
 
 
-def _tell(outcomes: Any, as_json: bool) -> None:
+def _tell(outcomes: Any, as_json: bool, done: str) -> None:
+    """Print what became of each topic. done: what was done to those without an error."""
     if as_json:
         print_json([{"name": each.name, "error": failure(each)} for each in outcomes])
+    else:
+        for each in outcomes:
+            if failure(each) is None:
+                print_line(f"{done} topic {each.name}.")
     tell_failures(((each.name, each) for each in outcomes), len(outcomes))
 
 

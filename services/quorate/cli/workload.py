@@ -10,7 +10,8 @@ import asyncio
 import time
 from collections.abc import Sequence
 
-from quorate.history import HistoryChecker, Rule, Violation
+from quorate.linearizability import HistoryChecker, Rule, Violation
+from quorate.rpc.cancellation import cancel_tasks
 from quorate.rpc.client.quorum_client import ClientError, OutcomeUnknownError, QuorumClient
 
 VALUE_BYTES = 64
@@ -70,9 +71,7 @@ class Workload:
     async def stop(self) -> None:
         """Cancel the callers, with their appends in flight, then close the client."""
         tasks, self._tasks = self._tasks, []
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_tasks(*tasks)
         await self.client.close()
 
     async def _call(self) -> None:

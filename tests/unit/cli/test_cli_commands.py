@@ -6,6 +6,7 @@ import json
 import math
 import os
 import re
+import resource
 import subprocess
 import sys
 import time
@@ -16,20 +17,22 @@ from typing import NamedTuple
 import pytest
 from quorate import __version__
 from quorate.cli.bench.report import percentile
-from quorate.cli.connection import ConnectionOptions, resolve
+from quorate.cli.connection import ConnectionOptions, plainly, resolve
 from quorate.cli.errors import explain, unknown_outcome
 from quorate.cli.features import feature_line
 from quorate.cli.main import COMMANDS, main
-from quorate.cli.output import UsageError, kafka_table
+from quorate.cli.output import CommandError, UsageError, kafka_table
+from quorate.cli.quickstart import _sentence
+from quorate.common.config_types import Address
+from quorate.common.error_codes import ErrorCode
 from quorate.controller.config import CONTROLLER
 from quorate.controller.formatting import FormatError
 from quorate.log.errors import DirectoryLockedError
-from quorate.process.config_types import Address
 from quorate.process.properties import ConfigError
-from quorate.raft.errors import ErrorCode
 from quorate.raft.roles import ChangeStage
 from quorate.records.batch import iter_batches, iter_records
 from quorate.records.metadata import FeatureLevelRecord, decode
+from quorate.rpc.client.handshake_faults import CLOSED
 from quorate.rpc.errors import (
     AdminError,
     NoLeaderError,
@@ -212,6 +215,7 @@ def test_completion_knows_subcommands_and_options() -> None:
         ("features upgrade --feature kraft.version=x", "'x' is not a level"),
         ("features upgrade --feature a=1 --feature a=2", "is specified twice"),
         ("features upgrade --release-version four", "expected a version such as 4.3-IV0"),
+        ("features upgrade --release-version 9.9-IV0", "9.9-IV0: unknown metadata.version"),
         ("features upgrade --release-version 4.3 -f a=1", "cannot be used together"),
     ],
 )
@@ -227,7 +231,7 @@ def test_wrong_command_lines(run: Run, line: str, reason: str) -> None:
         ("metadata-quorum --command-config /nonexistent/f describe --status", "cannot be read"),
         (
             "metadata-quorum --bootstrap-controller 127.0.0.1:1 describe --status --timeout 0.5",
-            "no node answers (127.0.0.1:1: ",
+            "cannot reach any node (127.0.0.1:1: ",
         ),
         ("features --bootstrap-controller 127.0.0.1:1 describe --timeout 0.5", "127.0.0.1:1"),
     ],
@@ -282,6 +286,27 @@ def test_every_setting_is_documented(run: Run) -> None:
 def test_random_uuid(run: Run) -> None:
     assert re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]{21}\n", run("storage", "random-uuid").out)
     assert len(json.loads(run("storage", "random-uuid", "--json").out)["uuid"]) == 22
+
+
+def test_format_names_the_directory_that_cannot_be_written(
+    run: Run, properties: Path, tmp_path: Path
+) -> None:
+    """A limit of the size of files stands for a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        ran = run("storage", "format", "-t", CLUSTER, "-c", properties, "--standalone")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert_refused(ran, 1, str(tmp_path / "data"))
+
+
+def test_the_state_of_a_quickstart_is_a_sentence() -> None:
+    nodes = [{"id": 1, "role": "leader"}]
+    state = {"leader": 1, "epoch": 1, "voters": 1, "controllers": nodes, "brokers": []}
+    assert _sentence(state) == "leader 1, epoch 1, 1 voter: 1 leader"
+    before = {"leader": None, "epoch": -1, "voters": 0, "controllers": [], "brokers": []}
+    assert _sentence(before).startswith("no controller answers yet")
 
 
 def test_format_and_info_of_kafka(run: Run, properties: Path, tmp_path: Path) -> None:
@@ -484,7 +509,7 @@ def test_properties_that_mean_nothing_are_mentioned(
 def test_after_which_errors_a_change_may_still_be_committed() -> None:
     unknown = [
         AdminError(ErrorCode.REQUEST_TIMED_OUT),
-        AdminError(ErrorCode.REQUEST_TIMED_OUT, f"timed out while {ChangeStage.COMMITTING}"),
+        AdminError(ErrorCode.REQUEST_TIMED_OUT, f"timed out while {ChangeStage.COMMITTING.text}"),
         AdminError(ErrorCode.UNKNOWN_SERVER_ERROR),
         OutcomeUnknownError("sent"),
         TransportError(TransportKind.BROKEN, "a:1", "closed"),
@@ -492,8 +517,8 @@ def test_after_which_errors_a_change_may_still_be_committed() -> None:
     ]
     known = [
         AdminError(ErrorCode.DUPLICATE_VOTER),
-        AdminError(ErrorCode.REQUEST_TIMED_OUT, f"timed out while {ChangeStage.PROBING} (x)"),
-        AdminError(ErrorCode.REQUEST_TIMED_OUT, f"timed out while {ChangeStage.CATCHING_UP}"),
+        AdminError(ErrorCode.REQUEST_TIMED_OUT, f"timed out while {ChangeStage.PROBING.text} (x)"),
+        AdminError(ErrorCode.REQUEST_TIMED_OUT, f"timed out while {ChangeStage.CATCHING_UP.text}"),
         NoLeaderError(1, {}),
         UnreachableError({}),
         TransportError(TransportKind.REFUSED, "a:1", "refused"),
@@ -553,3 +578,32 @@ def test_a_table_without_rows() -> None:
 )
 def test_a_percentile_is_the_value_of_the_nearest_rank(count: int, share: float, rank: int) -> None:
     assert percentile(range(1, count + 1), share) == rank
+
+
+@pytest.mark.parametrize(
+    ("reason", "advice"),
+    [
+        (CLOSED, "check security.protocol"),
+        ("Connection refused", "check the addresses"),
+    ],
+)
+def test_the_advice_fits_why_nobody_answers(reason: str, advice: str) -> None:
+    with pytest.raises(CommandError, match=advice), plainly(None, 2.0):
+        raise UnreachableError({"controller-1:9093": reason})
+
+
+def test_the_time_without_a_leader_is_the_users_timeout() -> None:
+    said = r"^no leader within 2 s \(controller-1:9093: knows no leader\)$"
+    with pytest.raises(CommandError, match=said), plainly(None, 2.0):
+        raise NoLeaderError(500, {"controller-1:9093": "knows no leader"})
+
+
+@pytest.mark.parametrize("given", [["topics", "create", "-h"], ["help", "topics", "create"]])
+def test_help_has_the_usual_forms(given: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(given) == 0
+    said = capsys.readouterr().out
+    assert "Usage: quorate topics create [OPTIONS]" in said
+    own, _, connection = said.partition("\nConnection:\n")
+    assert "  --topic " in own
+    assert "  --bootstrap-controller " in connection
+    assert "  --bootstrap-controller " not in own

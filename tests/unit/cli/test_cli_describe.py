@@ -19,10 +19,13 @@ from quorate.cli.describe import (
     status_json,
     status_text,
 )
-from quorate.raft.errors import ErrorCode
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
 from quorate.raft.messages import CurrentLeader, DescribeQuorumResponse, ReplicaStatus
-from quorate.raft.types import Endpoint, ReplicaKey, Voter, VoterSet
+from quorate.raft.types import ReplicaKey, Voter, VoterSet
 from quorate.rpc.software import UNKNOWN, Software
+
+from tests.replica.voters import without_directories
 
 ROOT = Path(__file__).resolve().parents[3]
 SHARED = Path(os.environ.get("QUORATE_SHARED", ROOT.parent / "shared"))
@@ -170,7 +173,7 @@ def test_committed_voters_are_shown_while_they_differ() -> None:
 
 def test_at_kraft_version_0_the_voters_directories_are_no_uncommitted_change() -> None:
     """They are known from what the voters fetch; the voter set has ids alone."""
-    static = BOTH.without_directories()
+    static = without_directories(BOTH)
     answer = described(voter_set=static, committed_voters=static)
     assert any(voter.replica.directory_id for voter in answer.voters)
     assert "CommittedVoters" not in status_text("c", answer)

@@ -12,9 +12,10 @@ from quorate.cli.health import (
     health_of,
     impaired_voters,
 )
-from quorate.raft.errors import ErrorCode
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
 from quorate.raft.messages import CurrentLeader, DescribeQuorumResponse, ReplicaStatus
-from quorate.raft.types import Endpoint, ReplicaKey, Voter, VoterSet
+from quorate.raft.types import ReplicaKey, Voter, VoterSet
 from quorate.rpc.wire.values import QuorumDescription
 
 NOW_MS = 1_800_000_000_000

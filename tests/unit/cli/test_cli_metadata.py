@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -20,14 +21,14 @@ from quorate.cli.config_entities import (
 from quorate.cli.configs_text import Described
 from quorate.cli.main import main
 from quorate.cli.metadata_import import chosen_topics
-from quorate.cli.metadata_shell import Shell
+from quorate.cli.metadata_shell import Shell, _prompt
 from quorate.cli.metadata_tree import Directory, build_tree, draw
 from quorate.cli.output import CommandError, UsageError
 from quorate.cli.topics_text import topic_json, topic_lines
+from quorate.common.error_codes import ErrorCode
 from quorate.controller.bootstrap import write_bootstrap
 from quorate.metadata import requests as r
 from quorate.metadata.image.metadata_image import MetadataImage
-from quorate.raft.errors import ErrorCode
 from quorate.records import metadata as rec
 
 TOPIC_ID = "q4-87cwrTP20I1r4Xtfj7g"
@@ -260,6 +261,18 @@ def test_the_shells_commands(root: Directory) -> None:
             shell(root, wrong)
     with pytest.raises(UsageError, match="did you mean tree"):
         shell(root, "tre")
+
+
+def test_a_fault_in_a_script_ends_the_shell_and_is_not_printed_twice(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written: list[str] = []
+    for script, error in (("ls /none\nls /\n", CommandError), ("ls '\nls /\n", UsageError)):
+        monkeypatch.setattr("sys.stdin", io.StringIO(script))
+        with pytest.raises(error):
+            _prompt(Shell(Directory(), written.append))
+    assert written == []
+    assert capsys.readouterr() == ("", "")
 
 
 def test_the_shells_options(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

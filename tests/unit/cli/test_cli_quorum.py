@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from quorate.raft.types import Endpoint, ReplicaKey
+from quorate.common.endpoints import Endpoint
+from quorate.raft.types import ReplicaKey
 from quorate.rpc.client.quorum_client import AdminError, QuorumClient
 
 from tests.integration.support import (
@@ -21,6 +22,7 @@ from tests.integration.support import (
     Node,
     Quorum,
     Ran,
+    assert_error,
     free_ports,
     here,
 )
@@ -60,7 +62,7 @@ def until(quorum: Quorum, *, observers: int) -> dict[str, Any]:
 
 
 @pytest.mark.timeout(240)
-def test_a_voter_comes_and_goes(quorum: Quorum) -> None:
+def test_a_voter_comes_and_goes(quorum: Quorum, tmp_path: Path) -> None:
     ask = quorum.ask
     status = until(quorum, observers=1)
     assert status["leaderId"] == 1
@@ -84,7 +86,12 @@ def test_a_voter_comes_and_goes(quorum: Quorum) -> None:
     rest = f"controller 2 with directory id {second} and endpoints: {quorum.nodes[2].endpoint}\n"
     add = (*ask, "add-controller", "-c", quorum.nodes[2].properties)
     assert here(*add, "--dry-run") == Ran(0, f"DRY RUN of adding {rest}", "")
+    foreign = Node(tmp_path, 17, free_ports(1)[0])
+    foreign.format("--no-initial-controllers", OTHER_CLUSTER)
+    ran = here(*ask, "add-controller", "-c", foreign.properties, "--dry-run")
+    assert_error(ran, f"was formatted for cluster {OTHER_CLUSTER}")
     assert here(*add) == Ran(0, f"Added {rest}", "")
+    assert_error(here(*add, "--dry-run"), "would be rejected", "is a voter already")
     again = here(*add)
     assert (again.status, again.out) == (1, "")
     assert "DUPLICATE_VOTER" in again.err
@@ -120,8 +127,9 @@ def test_a_voter_comes_and_goes(quorum: Quorum) -> None:
     rest = f"KRaft controller 1 with directory id {first}\n"
     assert here(*remove, "--dry-run") == Ran(0, f"DRY RUN of removing {rest}", "")
     assert here(*remove, "-d", first) == Ran(0, f"Removed {rest}", "")
-    ran = here(*ask, "remove-controller", "-i", "2")
-    assert ran.status == 1, "the last voter cannot go"
+    for options in ((), ("--dry-run",)):
+        ran = here(*ask, "remove-controller", "-i", "2", *options)
+        assert_error(ran, "the last voter")
     assert quorum.nodes[1].stop() == 0
     assert quorum.nodes[2].stop() == 0
 

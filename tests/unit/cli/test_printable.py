@@ -9,10 +9,11 @@ import pytest
 from quorate.cli import acls, describe, metadata_shell
 from quorate.cli.metadata_tree import Directory, build_tree
 from quorate.cli.output import kafka_table, print_error, print_json, print_line, printable
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
 from quorate.metadata.requests import Acl
-from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import CurrentLeader, DescribeQuorumResponse, ReplicaStatus
-from quorate.raft.types import Endpoint, ReplicaKey
+from quorate.raft.types import ReplicaKey
 from quorate.records.metadata import ConfigRecord, TopicRecord
 
 EVIL = "x\x1b[2J\x1b[31mPWNED\x1b]0;title\x07\nERROR forged\r\x9b1m\x7f\u202elive\u2066\u2028"

@@ -19,7 +19,8 @@ import grpc.aio
 import uvloop
 
 from quorate.cli.bench.report import percentile
-from quorate.raft.errors import ErrorCode
+from quorate.common.error_codes import ErrorCode
+from quorate.rpc.cancellation import cancel_tasks
 from quorate.rpc.client.quorum_client import ClientError, QuorumClient
 from quorate.rpc.wire.methods import RPC_METHODS
 from quorate.rpc.wire.values import OpaqueRecord
@@ -33,11 +34,13 @@ PROBE_PERIOD_S = 0.02
 
 @dataclass(slots=True)
 class LoadResult:
-    """The callers' results. latencies: sorted, seconds. failed: appends without a commit."""
+    """The callers' results."""
 
     latencies: list[float]
+    """The latencies in seconds, sorted."""
     seconds: float
     failed: int = 0
+    """The number of appends without a commit."""
 
     @property
     def commits(self) -> int:
@@ -150,10 +153,7 @@ class Probe:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        tasks = [task for task in (self._task, *self._appends) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_tasks(self._task, *self._appends)
         await self._client.close()
 
     async def _run(self) -> None:

@@ -29,20 +29,19 @@ from quorate.cli.bench.report import Measurement, percentile
 from quorate.cli.bench.workloads import Bench, processor_seconds, resident_mib
 from quorate.cli.local_cluster import HOST, LocalCluster
 from quorate.cli.output import CommandError
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
+from quorate.common.features import METADATA_VERSION
+from quorate.common.identifiers import uuid_from_bytes
+from quorate.log.config import LogConfig
 from quorate.log.disk import Disk
 from quorate.log.meta_properties import random_uuid
-from quorate.log.metadata_log import (
-    LogConfig,
-    MetadataLog,
-    create_partition_directory,
-    partition_directory,
-)
+from quorate.log.metadata_log import MetadataLog, create_partition_directory, partition_directory
 from quorate.log.quorum_state import QuorumStateFile
 from quorate.log.snapshots import CHECKPOINT_SUFFIX, SnapshotStore, snapshot_name
 from quorate.metadata import requests as r
-from quorate.metadata.metadata_version import LATEST_LEVEL, METADATA_VERSION, SUPPORTED
-from quorate.raft.errors import ErrorCode
-from quorate.raft.types import ElectionState, Endpoint, OffsetAndEpoch, ReplicaKey, Voter, VoterSet
+from quorate.metadata.metadata_version import LATEST_LEVEL, SUPPORTED
+from quorate.raft.types import ElectionState, OffsetAndEpoch, ReplicaKey, Voter, VoterSet
 from quorate.records.metadata import (
     FeatureLevelRecord,
     MetadataRecord,
@@ -50,7 +49,7 @@ from quorate.records.metadata import (
     RegisterBrokerRecord,
     TopicRecord,
 )
-from quorate.records.primitives import uuid_from_bytes
+from quorate.rpc.cancellation import cancel_tasks
 from quorate.rpc.client.quorum_client import ClientError
 from quorate.rpc.metadata_client import MetadataClient
 from quorate.runtime.gc_tuning import collection_paused
@@ -113,9 +112,7 @@ async def _brokers(client: MetadataClient) -> AsyncIterator[None]:
             ) from None
         yield
     finally:
-        for task in beats:
-            task.cancel()
-        await asyncio.gather(*beats, return_exceptions=True)
+        await cancel_tasks(*beats)
 
 
 async def _beat(client: MetadataClient, broker: int, unfenced: asyncio.Event) -> None:

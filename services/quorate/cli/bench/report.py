@@ -21,15 +21,17 @@ PEER = "quorate"
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One figure. n: the number of operations measured. load1: the machine's load average."""
+    """One figure."""
 
     workload: str
     metric: str
     value: float
     unit: str
     n: int
+    """The number of operations measured."""
     peer: str = PEER
     load1: float = field(default_factory=lambda: round(os.getloadavg()[0], 2))
+    """The load average of the machine."""
     more: Mapping[str, object] = field(default_factory=dict)
 
     def line(self) -> str:

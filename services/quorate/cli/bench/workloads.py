@@ -50,27 +50,30 @@ GIB = 1024**3
 
 @dataclass(slots=True)
 class Bench:
-    """The parameters of the benchmark. `note` is called with progress texts for the user.
-
-    seconds: duration of each throughput measurement. commits: appends in W1. kills: rounds of W4
-    and W4g. records: in the log of W5 and the checkpoint of `metadata`. grown: log sizes of W8,
-    records. bytes_held: size of the leader's log in W6. partitions: created by `metadata`.
-    peer_protocol: of new quorums, see `LocalCluster`.
-    """
+    """The parameters of the benchmark."""
 
     voters: int = 3
     seconds: float = 10.0
+    """The duration of each throughput measurement."""
     commits: int = 2000
+    """The number of appends in W1."""
     kills: int = KILLS
+    """The number of rounds of W4 and W4g."""
     records: int = 1_000_000
+    """The number of records in the log of W5 and in the checkpoint of `metadata`."""
     grown: tuple[int, ...] = (0, 1_000_000, 10_000_000)
+    """The log sizes of W8, in records."""
     bytes_held: int = GIB
+    """The size of the leader's log in W6."""
     partitions: int = 100_000
+    """The number of partitions that `metadata` creates."""
     folder: Path | None = None
     bootstrap: tuple[str, ...] = ()
     peer_protocol: str = GRPC
+    """The protocol of new quorums, see `LocalCluster`."""
     run: int = 0
     note: Callable[[str], None] = field(default=lambda _text: None)
+    """Called with progress texts for the user."""
 
     def quorum(self, voters: int | None = None) -> AbstractAsyncContextManager[BenchQuorum]:
         """Return the quorum to load: that of `bootstrap`, or a new one."""
@@ -117,13 +120,12 @@ Workload = Callable[[Bench], Awaitable[list[Measurement]]]
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """The resources that a process has used since its start.
-
-    processor_s: user and system time, seconds. switches: voluntary context switches of its threads.
-    """
+    """The resources that a process has used since its start."""
 
     processor_s: float
+    """The user and system time in seconds."""
     switches: int
+    """The number of voluntary context switches of the threads."""
 
     @classmethod
     def of(cls, pid: int) -> Effort:

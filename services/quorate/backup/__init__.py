@@ -19,6 +19,8 @@ Rules:
    the quorum has compacted records that are not archived yet, a new run begins with its newest
    checkpoint. Offsets between two runs cannot be restored.
 4. Small segments are merged, `MERGED_COUNT` at a time, so that a continuous backup has few objects.
+   With retention (`retention`), a long run is divided at a newer checkpoint of the quorum, and runs
+   that no restore within the kept time needs are dropped, never the newest.
 5. An archive belongs to one cluster id and one history. Before anything is added, the last archived
    batch is compared with the quorum's. Whatever differs ends the backup: another log was restored,
    or acknowledged records were lost.

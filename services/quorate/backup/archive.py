@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from quorate.backup.errors import BackupError
 from quorate.backup.manifest import (
     MANIFEST_FOLDER,
+    ArchivedRun,
     ArchivedSegment,
     ArchivedSnapshot,
     BackupManifest,
     RetiredObject,
+    check_manifest_name,
     decode_manifest,
     encode_manifest,
 )
@@ -25,6 +27,14 @@ RETIRED_MS = 60 * 60 * 1000
 """How long objects stay that no new manifest lists: a restore or a verification may read them."""
 
 
+def manifest_names(store: ObjectStore) -> list[str]:
+    """The names of all manifests, the newest last. BackupError if anything else is among them."""
+    names = store.names(MANIFEST_FOLDER)
+    for name in names:
+        check_manifest_name(name)
+    return names
+
+
 def read_manifest(store: ObjectStore, name: str) -> BackupManifest:
     """Read one manifest. BackupError if it is missing or was changed."""
     return decode_manifest(b"".join(store.chunks(name)), name)
@@ -32,7 +42,7 @@ def read_manifest(store: ObjectStore, name: str) -> BackupManifest:
 
 def newest_manifest(store: ObjectStore) -> BackupManifest | None:
     """The newest manifest, None if there is none. BackupError if it cannot be used."""
-    names = store.names(MANIFEST_FOLDER)
+    names = manifest_names(store)
     return read_manifest(store, names[-1]) if names else None
 
 
@@ -58,6 +68,18 @@ def verified_chunks(
         raise BackupError(f"{found.name} is not the object that the manifest lists")
 
 
+def needed_runs(runs: Sequence[ArchivedRun], since_ms: int) -> tuple[ArchivedRun, ...]:
+    """The runs that a restore to `since_ms` or a later time needs; always the newest one.
+
+    A restore to a time uses the last run whose checkpoint is not later.
+    """
+    first = 0
+    for index, run in enumerate(runs):
+        if run.snapshot is not None and run.snapshot.last_timestamp <= since_ms:
+            first = index
+    return tuple(runs[first:])
+
+
 class Archive:
     """An archive that this process writes. newest: the last manifest, None before the first.
 
@@ -67,11 +89,11 @@ class Archive:
     def __init__(self, store: ObjectStore, *, retired_ms: int = RETIRED_MS) -> None:
         self.store = store
         self._retired_ms = retired_ms
-        names = store.names(MANIFEST_FOLDER)
-        self._kept = {name: self._read(name).names for name in names[:-1]}
+        names = manifest_names(store)
+        self._kept = {name: self._read(name) for name in names[:-1]}
         self.newest = read_manifest(store, names[-1]) if names else None
         if self.newest is not None:
-            self._kept[self.newest.name] = self.newest.names
+            self._kept[self.newest.name] = self.newest
 
     def _read(self, name: str) -> BackupManifest:
         """An older manifest; an empty one if it cannot be used, as then nothing restores it."""
@@ -86,7 +108,7 @@ class Archive:
         BackupError if another process has written one since.
         """
         known = -1 if self.newest is None else self.newest.generation
-        names = self.store.names(MANIFEST_FOLDER)
+        names = manifest_names(self.store)
         if (names[-1] if names else None) != (None if self.newest is None else self.newest.name):
             raise BackupError(
                 f"another process wrote {names[-1] if names else 'nothing'} to {self.store.url}: "
@@ -101,12 +123,44 @@ class Archive:
         )
         self.store.put(following.name, [encode_manifest(following)])
         self.newest = following
-        self._kept[following.name] = following.names
+        self._kept[following.name] = following
         old = sorted(self._kept)[:-KEPT_MANIFESTS]
         if old:
             self.store.delete(old)
             for name in old:
                 del self._kept[name]
+
+    def prune(self, since_ms: int) -> tuple[ArchivedRun, ...]:
+        """Drop the runs that no restore to `since_ms` or a later time needs; returns them.
+
+        Their objects are deleted by the first call after `retired_ms`, as restores may read them.
+        Before that, the older manifests that list them are deleted.
+        """
+        if self.newest is None:
+            return ()
+        runs = self.newest.runs
+        needed = needed_runs(runs, since_ms)
+        if len(needed) < len(runs):
+            self.publish(replace(self.newest, runs=needed))
+        self._delete_dropped(self.newest)
+        return runs[: len(runs) - len(needed)]
+
+    def _delete_dropped(self, newest: BackupManifest) -> None:
+        due = self._due(newest.retired, time.time_ns() // 1_000_000)
+        if not due:
+            return
+        start = newest.runs[0].start
+        older = [
+            name
+            for name, manifest in sorted(self._kept.items())
+            if name != newest.name and manifest.runs and manifest.runs[0].start < start
+        ]
+        if older:
+            self.store.delete(older)
+            for name in older:
+                del self._kept[name]
+        if due - self._listed():
+            self.publish(newest)
 
     def _retired(self, manifest: BackupManifest, now_ms: int) -> list[RetiredObject]:
         """What is retired with the next manifest, in addition to what was before."""
@@ -120,12 +174,14 @@ class Archive:
 
         The next manifest no longer names them, so an interrupted deletion is repeated.
         """
-        listed = set[str]().union(*self._kept.values())
-        due = {
-            each.name
-            for each in retired
-            if now_ms - each.retired_ms >= self._retired_ms and each.name not in listed
-        }
+        due = self._due(retired, now_ms) - self._listed()
         if due:
             self.store.delete(sorted(due))
         return tuple(each for each in retired if each.name not in due)
+
+    def _due(self, retired: Sequence[RetiredObject], now_ms: int) -> set[str]:
+        return {each.name for each in retired if now_ms - each.retired_ms >= self._retired_ms}
+
+    def _listed(self) -> set[str]:
+        """The objects that a kept manifest lists."""
+        return set[str]().union(*(manifest.names for manifest in self._kept.values()))

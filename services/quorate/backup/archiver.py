@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import IO
@@ -21,13 +22,14 @@ from quorate.backup.manifest import (
     ArchivedSnapshot,
     BackupManifest,
 )
+from quorate.backup.retention import divide, is_long
 from quorate.backup.stores import CHUNK_BYTES
 from quorate.raft.batches import SnapshotHeader
 from quorate.raft.types import OffsetAndEpoch
 from quorate.records.batch import BatchHeader, decode_control_batch, iter_batches, verify_crc
 from quorate.records.errors import RecordsError
-from quorate.spark.errors import CompactedError
-from quorate.spark.live import Extent, LiveReader
+from quorate.rpc.client.batch_reader import BatchReader, Extent
+from quorate.rpc.errors import OffsetCompactedError, compacted
 
 SEGMENT_BYTES = 64 << 20
 """A segment ends once its batches reach this size."""
@@ -64,21 +66,26 @@ class _PendingSegment:
 class Archiver:
     """Adds to one archive what a quorum commits. The caller has called `ObjectStore.writing`.
 
-    progress: called after each object.
+    progress: called after each object. keep_ms: how far back restores must remain possible; None:
+    nothing is pruned.
     """
 
     def __init__(
         self,
         archive: Archive,
-        reader: LiveReader,
+        reader: BatchReader,
         *,
         segment_bytes: int = SEGMENT_BYTES,
         progress: Progress = lambda *_: None,
+        keep_ms: int | None = None,
     ) -> None:
         self._archive = archive
         self._reader = reader
         self._segment_bytes = segment_bytes
         self._progress = progress
+        self._keep_ms = keep_ms
+        self._divided_at = 0
+        """The start of the quorum's log when a run was last divided, or could not be."""
         self._last_batch: tuple[int, bytes] | None = None
         """The base offset of the last archived batch, and the SHA-256 of its bytes."""
 
@@ -91,7 +98,7 @@ class Archiver:
         """Archive what is committed now; returns whether a manifest was written.
 
         Raises ContradictionError if the quorum is not the one that was archived, BackupError and
-        OSError if the archive fails, and PipelineError if the quorum does.
+        OSError if the archive fails, and ClientError if the quorum does.
         """
         before = self.manifest
         extent = self._reader.extent()
@@ -106,9 +113,12 @@ class Archiver:
             )
         try:
             self._copy(extent)
-        except CompactedError:
+        except OffsetCompactedError:
             self._begin_run()
             self._copy(self._reader.extent())
+        if self._keep_ms is not None:
+            self._divide(extent.start)
+            self._archive.prune(time.time_ns() // 1_000_000 - self._keep_ms)
         return self.manifest is not before
 
     # --- the quorum's identity --------------------------------------------------------------------
@@ -131,12 +141,39 @@ class Archiver:
 
     def _begin_run(self) -> None:
         """Archive the newest checkpoint; the following batches belong to its run."""
-        run = ArchivedRun(self._archive_snapshot())
+        snapshot = self._archive_snapshot(self._check_follows)
+        if snapshot is None:
+            raise BackupError("the leader has no checkpoint, although its log begins later")
+        run = ArchivedRun(snapshot)
         manifest = self.manifest or BackupManifest(self._cluster_id())
         self._archive.publish(replace(manifest, runs=(*manifest.runs, run)))
         self._last_batch = None
 
-    def _archive_snapshot(self) -> ArchivedSnapshot:
+    def _divide(self, log_start: int) -> None:
+        """Divide the last run at the newest checkpoint, if it is long, so that it can be pruned.
+
+        log_start: where the quorum's log begins: it has a checkpoint there or later.
+        """
+        manifest = self.manifest
+        if manifest is None or not manifest.last_run.start < log_start > self._divided_at:
+            return
+        if not is_long(manifest.last_run):
+            return
+        start = manifest.last_run.start
+        snapshot = self._archive_snapshot(lambda found: found.offset > start)
+        if snapshot is not None:
+            if snapshot.offset > manifest.last_run.end:
+                self._copy(self._reader.extent())
+            manifest = self.manifest or manifest
+            halves = divide(self._archive.store, manifest.last_run, snapshot)
+            if halves is not None:
+                self._archive.publish(replace(manifest, runs=(*manifest.runs[:-1], *halves)))
+        self._divided_at = log_start
+
+    def _archive_snapshot(
+        self, is_wanted: Callable[[OffsetAndEpoch], bool]
+    ) -> ArchivedSnapshot | None:
+        """Archive the newest checkpoint; None if there is none, or it is not wanted."""
         # A stream that breaks must not leave a part of the checkpoint under its name.
         with tempfile.TemporaryFile() as file:
             digest = hashlib.sha256()
@@ -144,9 +181,8 @@ class Archiver:
             for found, data in self._reader.checkpoint():  # noqa: B007 - the id is used below
                 file.write(data)
                 digest.update(data)
-            if found is None:
-                raise BackupError("the leader has no checkpoint, although its log begins later")
-            self._check_follows(found)
+            if found is None or not is_wanted(found):
+                return None
             size = file.tell()
             timestamp = _timestamp_of(file)
             snapshot = ArchivedSnapshot(
@@ -155,27 +191,28 @@ class Archiver:
             self._archive.store.put(snapshot.name, _chunks_of(file))
         return snapshot
 
-    def _check_follows(self, snapshot: OffsetAndEpoch) -> None:
+    def _check_follows(self, snapshot: OffsetAndEpoch) -> bool:
         """Raise ContradictionError unless a run from there may follow the archive."""
         if self.manifest is None:
-            return
+            return True
         last = self.manifest.last_run
         if snapshot.offset < last.end or snapshot.epoch < last.last_epoch:
             raise ContradictionError(
                 f"the quorum's checkpoint {snapshot} is older than the archive, which ends at "
                 f"offset {last.end} in epoch {last.last_epoch}: the archive has another history"
             )
+        return True
 
     # --- batches ----------------------------------------------------------------------------------
 
     def _copy(self, extent: Extent) -> None:
-        """Archive the batches before `extent.end`. CompactedError if the log lacks the next one."""
+        """Archive the batches before `extent.end`. OffsetCompactedError if the log lacks one."""
         run = ArchivedRun() if self.manifest is None else self.manifest.last_run
         position, epoch = run.end, run.last_epoch
         if position >= extent.end:
             return
         if extent.start > position:
-            raise CompactedError(f"the log begins at {extent.start}")
+            raise compacted(position, extent.start)
         begin = self._compared(run, extent)
         pending: _PendingSegment | None = None
         for data in self._reader.batches(begin, extent.end):

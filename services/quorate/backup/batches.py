@@ -9,13 +9,8 @@ from quorate.backup.archive import verified_chunks
 from quorate.backup.errors import BackupError
 from quorate.backup.manifest import ArchivedRun, ArchivedSegment
 from quorate.backup.stores import ObjectStore
-from quorate.records.batch import (
-    HEADER_SIZE,
-    BatchHeader,
-    first_records,
-    iter_records,
-    read_header,
-)
+from quorate.common.batch_layout import HEADER_SIZE
+from quorate.records.batch import BatchHeader, first_records, iter_records, read_header
 from quorate.records.errors import RecordsError, TruncatedBatchError
 from quorate.runtime.metadata_batches import holds_metadata
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -23,23 +24,30 @@ FORMAT_VERSION = 1
 LOG_FOLDER = "log"
 SNAPSHOT_FOLDER = "snapshots"
 MANIFEST_FOLDER = "manifests"
+FOLDERS = (LOG_FOLDER, SNAPSHOT_FOLDER, MANIFEST_FOLDER)
+
+_OBJECT_NAME = re.compile(
+    rf"{LOG_FOLDER}/\d{{20}}-\d{{20}}\.segment"
+    rf"|{SNAPSHOT_FOLDER}/\d{{20}}-\d{{10}}{re.escape(CHECKPOINT_SUFFIX)}",
+    re.ASCII,
+)
+_MANIFEST_NAME = re.compile(rf"{MANIFEST_FOLDER}/\d{{20}}\.json", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class ArchivedSegment:
-    """An object with the batches of the offsets [base, end).
-
-    last_timestamp: the largest one of its records. merges: how often segments were merged to it.
-    """
+    """An object with the batches of the offsets [base, end)."""
 
     base: int
     end: int
     first_epoch: int
     last_epoch: int
     last_timestamp: int
+    """The largest timestamp of its records."""
     size: int
     sha256: str
     merges: int = 0
+    """How often segments were merged to it."""
 
     @property
     def name(self) -> str:
@@ -48,11 +56,12 @@ class ArchivedSegment:
 
 @dataclass(frozen=True, slots=True)
 class ArchivedSnapshot:
-    """An object that is a checkpoint. last_timestamp: of the last record that it stands for."""
+    """An object that is a checkpoint."""
 
     offset: int
     epoch: int
     last_timestamp: int
+    """The timestamp of the last record that it stands for."""
     size: int
     sha256: str
 
@@ -67,9 +76,10 @@ class ArchivedSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class ArchivedRun:
-    """A part of the log without a gap. snapshot: None if it begins at offset 0."""
+    """A part of the log without a gap."""
 
     snapshot: ArchivedSnapshot | None = None
+    """None if the run begins at offset 0."""
     segments: tuple[ArchivedSegment, ...] = ()
 
     @property
@@ -109,16 +119,16 @@ class RetiredObject:
 
 @dataclass(frozen=True, slots=True)
 class BackupManifest:
-    """A whole backup. generation: counts the manifests of an archive. created_ms: when.
-
-    retired: objects that are to be deleted later.
-    """
+    """A whole backup."""
 
     cluster_id: str
     generation: int = 0
+    """Counts the manifests of an archive."""
     created_ms: int = 0
+    """When the manifest was written, in milliseconds since 1970."""
     runs: tuple[ArchivedRun, ...] = ()
     retired: tuple[RetiredObject, ...] = ()
+    """The objects that are to be deleted later."""
     software: str = field(default=__version__)
 
     @property
@@ -223,18 +233,34 @@ def decode_manifest(text: bytes, name: str) -> BackupManifest:
     return manifest
 
 
+def is_archived_name(name: str) -> bool:
+    """Whether an archive can have an object or a manifest of that name."""
+    return bool(_OBJECT_NAME.fullmatch(name) or _MANIFEST_NAME.fullmatch(name))
+
+
+def check_manifest_name(name: str) -> None:
+    """Raise BackupError unless an archive can have a manifest of that name."""
+    if not _MANIFEST_NAME.fullmatch(name):
+        raise BackupError(f"{name} is not a manifest: remove it from the archive")
+
+
 def _manifest(fields: Any) -> BackupManifest:
     return BackupManifest(
         str(fields["clusterId"]),
         _number(fields, "generation"),
         _number(fields, "createdMs"),
         tuple(map(_run, fields["runs"])),
-        tuple(
-            RetiredObject(str(each["object"]), _number(each, "retiredMs"))
-            for each in fields["retired"]
-        ),
+        tuple(map(_retired, fields["retired"])),
         str(fields["software"]),
     )
+
+
+def _retired(fields: Any) -> RetiredObject:
+    name = fields["object"]
+    # Retired objects are deleted, so no other name may pass.
+    if not _OBJECT_NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is not the name of an object")
+    return RetiredObject(name, _number(fields, "retiredMs"))
 
 
 def _run(fields: Any) -> ArchivedRun:

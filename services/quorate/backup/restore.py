@@ -9,7 +9,7 @@ Steps of `restore_backup`:
    offset, byte for byte, with the log's own writer. The last batch may be cut (`batches`).
 4. Open the log again, as a controller does at its start, and compare its end with the backup.
 5. Write quorum-state, then append one batch: LeaderChange in an epoch above every archived one, and
-   the Voters records that lead from the archived voter set to the new replica alone.
+   the VotersRecords that lead from the archived voter set to the new replica alone.
 6. Write meta.properties with the cluster id and a new directory id, and remove the mark.
 
 The new cluster id keeps the old quorum apart: its nodes, clients and brokers reject calls of the
@@ -31,16 +31,18 @@ from quorate.backup.archive import verified_chunks
 from quorate.backup.batches import RestorePoint, batches_before
 from quorate.backup.errors import BackupError
 from quorate.backup.manifest import BackupManifest
-from quorate.backup.stores import ObjectStore, make_directories
-from quorate.log.disk import Disk
+from quorate.backup.stores import ObjectStore
+from quorate.common.endpoints import Endpoint
+from quorate.log.config import LogConfig
+from quorate.log.disk import Disk, make_directories
 from quorate.log.errors import LogFailedError
 from quorate.log.lock import LOCK_FILE, DirectoryLock
 from quorate.log.meta_properties import META_PROPERTIES_FILE, MetaProperties, random_uuid
-from quorate.log.metadata_log import LogConfig, MetadataLog, partition_directory
+from quorate.log.metadata_log import MetadataLog, partition_directory
 from quorate.log.quorum_state import QuorumStateFile
 from quorate.log.recovery import RecoveredLog
-from quorate.raft.batches import ControlRecord, KRaftVersion, LeaderChange, Voters
-from quorate.raft.types import ElectionState, Endpoint, ReplicaKey, Voter, VoterSet
+from quorate.raft.batches import ControlRecord, KRaftVersion, LeaderChange, VotersRecord
+from quorate.raft.types import ElectionState, ReplicaKey, Voter, VoterSet
 from quorate.records.batch import build_control_batch, stamp
 from quorate.recovery.choice import forced_epoch, single_changes
 
@@ -57,9 +59,10 @@ Advance = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class RestoreTarget:
-    """The new replica. directory: `metadata.log.dir`."""
+    """The new replica."""
 
     directory: Path
+    """The setting `metadata.log.dir`."""
     node_id: int
     endpoints: tuple[Endpoint, ...]
     cluster_id: str
@@ -67,13 +70,15 @@ class RestoreTarget:
 
 @dataclass(frozen=True, slots=True)
 class RestoredQuorum:
-    """The result of a restore. end: of the restored records. log_end: with the new voter set."""
+    """The result of a restore."""
 
     target: RestoreTarget
     directory_id: str
     start: int
     end: int
+    """The end offset of the restored records."""
     log_end: int
+    """The end offset of the log, with the new voter set."""
     epoch: int
     old_voters: VoterSet
 
@@ -208,7 +213,7 @@ def _takeover_records(found: RecoveredLog, voter: Voter) -> tuple[VoterSet, list
     records: list[ControlRecord] = [LeaderChange(voter.id, (voter.key,), (voter.key,))]
     if level < KRAFT_VERSION_DYNAMIC:
         records.append(KRaftVersion(KRAFT_VERSION_DYNAMIC))
-    return old, [*records, *map(Voters, voter_changes(old, voter))]
+    return old, [*records, *map(VotersRecord, voter_changes(old, voter))]
 
 
 def voter_changes(old: VoterSet, voter: Voter) -> list[VoterSet]:

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Protocol
 
 from quorate.backup.errors import BackupError, MissingObjectError
-from quorate.log.disk import DIRECTORY_MODE, FILE_MODE, Disk
+from quorate.backup.manifest import FOLDERS, is_archived_name
+from quorate.log.disk import FILE_MODE, Disk, make_directories
 from quorate.log.errors import DirectoryLockedError
 from quorate.log.lock import DirectoryLock, lock_holder
 
@@ -23,7 +24,10 @@ TEMPORARY_SUFFIX = ".tmp"
 
 
 class ObjectStore(Protocol):
-    """The objects below one URL. Names are `folder/file`. OSError passes through."""
+    """The objects below one URL. Names are `folder/file`. OSError passes through.
+
+    BackupError for a name that would lead elsewhere.
+    """
 
     @property
     def url(self) -> str:
@@ -56,13 +60,22 @@ class LocalStore:
     def url(self) -> str:
         return str(self._root)
 
+    def _path(self, name: str) -> Path:
+        """The object's file. BackupError if it is not in a folder of this directory."""
+        path = self._root / name
+        parts = name.split("/")
+        is_plain = len(parts) == 2 and not {"", ".", ".."}.intersection(parts)
+        if not is_plain or path.parent.resolve() != self._root.resolve() / parts[0]:
+            raise BackupError(f"{self.url}: {name!r} is not the name of an object")
+        return path
+
     def names(self, folder: str) -> list[str]:
         paths = (self._root / folder).glob("*")
         return sorted(f"{folder}/{path.name}" for path in paths if path.suffix != TEMPORARY_SUFFIX)
 
     def chunks(self, name: str) -> Iterator[bytes]:
         try:
-            file = (self._root / name).open("rb")
+            file = self._path(name).open("rb")
         except FileNotFoundError:
             raise MissingObjectError(name) from None
         with file:
@@ -70,7 +83,7 @@ class LocalStore:
                 yield data
 
     def put(self, name: str, chunks: Iterable[bytes]) -> None:
-        path = self._root / name
+        path = self._path(name)
         make_directories(path.parent)
         temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
@@ -86,7 +99,7 @@ class LocalStore:
         self._disk.sync_directory(path.parent)
 
     def delete(self, names: Iterable[str]) -> None:
-        paths = [self._root / name for name in names]
+        paths = [self._path(name) for name in names]
         for path in paths:
             self._disk.unlink(path)
         for directory in {path.parent for path in paths}:
@@ -103,14 +116,9 @@ class LocalStore:
             raise BackupError(f"{self.url} is in use: {who} writes a backup to it") from None
         with lock:
             # A run that was killed may have left them.
-            for path in self._root.glob(f"*/*{TEMPORARY_SUFFIX}"):
-                self._disk.unlink(path)
+            for folder in FOLDERS:
+                for path in (self._root / folder).glob(f"*{TEMPORARY_SUFFIX}"):
+                    name = f"{folder}/{path.name.removesuffix(TEMPORARY_SUFFIX)}"
+                    if is_archived_name(name):
+                        self._disk.unlink(self._path(name + TEMPORARY_SUFFIX))
             yield
-
-
-def make_directories(directory: Path) -> None:
-    """Create a directory that only its user may enter, and its parents; durable on return."""
-    missing = [path for path in (directory, *directory.parents) if not path.exists()]
-    directory.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
-    for created in missing:
-        Disk().sync_directory(created.parent)

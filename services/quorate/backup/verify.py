@@ -10,11 +10,10 @@ import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from quorate.backup.archive import require_manifest
+from quorate.backup.archive import manifest_names, require_manifest
 from quorate.backup.batches import PlacedBatch, batches_in
 from quorate.backup.errors import BackupError, MissingObjectError
 from quorate.backup.manifest import (
-    MANIFEST_FOLDER,
     ArchivedSegment,
     ArchivedSnapshot,
     BackupManifest,
@@ -30,11 +29,14 @@ Advance = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class BackupProblem:
-    """One fault. object: its name. position: in the object, bytes. offset: that is affected."""
+    """One fault."""
 
     object: str
+    """The name of the object."""
     position: int
+    """The position in the object, bytes."""
     offset: int
+    """The offset that is affected."""
     text: str
 
     def __str__(self) -> str:
@@ -43,21 +45,22 @@ class BackupProblem:
 
 @dataclass(frozen=True, slots=True)
 class BackupReport:
-    """The result of `verify_backup`. manifest: None if it cannot be used itself."""
+    """The result of `verify_backup`."""
 
     manifest: BackupManifest | None
+    """None if the manifest itself cannot be used."""
     problems: tuple[BackupProblem, ...]
 
 
 def verify_backup(store: ObjectStore, advance: Advance = lambda *_: None) -> BackupReport:
     """Read the newest backup completely. BackupError if there is none."""
-    if not store.names(MANIFEST_FOLDER):
+    names = manifest_names(store)
+    if not names:
         raise BackupError(f"{store.url} contains no backup")
     try:
         manifest = require_manifest(store)
     except BackupError as error:
-        name = store.names(MANIFEST_FOLDER)[-1]
-        return BackupReport(None, (BackupProblem(name, 0, 0, str(error)),))
+        return BackupReport(None, (BackupProblem(names[-1], 0, 0, str(error)),))
     problems: list[BackupProblem] = []
     read = 0
     for run in manifest.runs:
@@ -77,10 +80,11 @@ def verify_backup(store: ObjectStore, advance: Advance = lambda *_: None) -> Bac
 
 @dataclass(slots=True)
 class _ObjectCheck:
-    """The problems of one object. offset: of the next record."""
+    """The problems of one object."""
 
     found: ArchivedSegment | ArchivedSnapshot
     offset: int
+    """The offset of the next record."""
     position: int = 0
     problems: list[BackupProblem] = field(default_factory=list)
 
@@ -129,7 +133,7 @@ class _ObjectCheck:
 
 
 def _in_segment(store: ObjectStore, segment: ArchivedSegment, epoch: int) -> list[BackupProblem]:
-    """epoch: of the record before the segment."""
+    """The problems of one segment. epoch: of the record before the segment."""
     check = _ObjectCheck(segment, segment.base)
     timestamp = 0
     first_epoch: int | None = None

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import grpc
-from quorate.backup.archive import Archive
+from quorate.backup.archive import RETIRED_MS, Archive
 from quorate.backup.archiver import Archiver
 from quorate.backup.stores import LocalStore, ObjectStore
-from quorate.log.metadata_log import LogConfig, MetadataLog
-from quorate.raft.batches import ControlRecord, KRaftVersion, LeaderChange, Voters
-from quorate.raft.errors import ErrorCode
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
+from quorate.log.config import LogConfig
+from quorate.log.metadata_log import MetadataLog
+from quorate.raft.batches import ControlRecord, KRaftVersion, LeaderChange, VotersRecord
 from quorate.raft.messages import CurrentLeader
-from quorate.raft.types import Endpoint, OffsetAndEpoch, ReplicaKey, Voter, VoterSet
+from quorate.raft.types import OffsetAndEpoch, ReplicaKey, Voter, VoterSet
 from quorate.records.batch import build_control_batch, build_data_batch, stamp
+from quorate.rpc.client.batch_reader import READ, BatchReader, QuorumConnection
 from quorate.rpc.wire.cluster_id import cluster_metadata
 from quorate.rpc.wire.values import ReadChunk
-from quorate.spark.live import READ, LiveReader, QuorumConnection
+
+from tests.spark.read_server import read_server
 
 CLUSTER = "yFPgY5iXQYqr5sMxfdxu0Q"
 OTHER = "h3JvRzZ1Tn6b5kq0m2xY8w"
@@ -48,7 +51,7 @@ class WrittenLog:
     def begun(cls, directory: Path) -> WrittenLog:
         """With what a formatted quorum's first leader writes: offsets 0 to 2."""
         written = cls(directory)
-        written.control(1, LeaderChange(1, (), ()), KRaftVersion(1), Voters(VOTERS))
+        written.control(1, LeaderChange(1, (), ()), KRaftVersion(1), VotersRecord(VOTERS))
         return written
 
     @property
@@ -74,15 +77,24 @@ class WrittenLog:
 
     def compact(self) -> OffsetAndEpoch:
         """Write a checkpoint at the end, and let the log begin there."""
+        name = self.checkpoint()
+        self.clean()
+        assert self.log.start == name
+        return name
+
+    def checkpoint(self, time_ms: int = 900) -> OffsetAndEpoch:
+        """Write a checkpoint at the end."""
         name = OffsetAndEpoch(self.end, self.log.last_epoch)
         while self.log.durable_end < name.offset:
             pass
-        data = [build_data_batch([(None, b"state")], 900)]
-        self.log.write_snapshot(name, 1, VOTERS, 900, data)
+        data = [build_data_batch([(None, b"state")], time_ms)]
+        self.log.write_snapshot(name, 1, VOTERS, time_ms, data)
+        return name
+
+    def clean(self) -> None:
+        """Let the log begin at its newest checkpoint."""
         self.log.config = LogConfig(preallocate_bytes=0, retention_bytes=0)
         self.log.clean(0)
-        assert self.log.start == name
-        return name
 
     def read(self, end: int | None = None) -> bytes:
         return b"".join(bytes(b) for b in self.log.read(self.log.start_offset, 1 << 30, end))
@@ -94,7 +106,7 @@ class WrittenLog:
 @contextmanager
 def served(
     written: WrittenLog, cluster_id: str = CLUSTER, *, cut_checkpoints: Sequence[int] = ()
-) -> Iterator[LiveReader]:
+) -> Iterator[BatchReader]:
     """A reader of a server with this log, all of it committed, as that of a quorum's leader.
 
     cut_checkpoints: after how many pieces the streams of the first checkpoints break.
@@ -121,29 +133,18 @@ def served(
                 yield chunk(bytes(view))
         yield chunk(last=True)
 
-    def read(data: bytes, context: grpc.ServicerContext) -> Iterator[Any]:
+    def read(data: bytes, context: grpc.ServicerContext) -> Iterator[ReadChunk]:
         context.send_initial_metadata(cluster_metadata(cluster_id))
         request = READ.decode_request(READ.method.request.FromString(data))
         assert request.linearizable
         assert request.include_control
-        for found in answer(request.from_offset, context):
-            yield READ.encode_response(found)
+        return answer(request.from_offset, context)
 
-    handler = grpc.unary_stream_rpc_method_handler(
-        read, response_serializer=lambda message: message.SerializeToString()
-    )
-    service, _, name = READ.method.path.strip("/").partition("/")
-    server = grpc.server(ThreadPoolExecutor(2))
-    server.add_generic_rpc_handlers(
-        (grpc.method_handlers_generic_handler(service, {name: handler}),)
-    )
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    try:
-        with LiveReader(QuorumConnection((f"127.0.0.1:{port}",), timeout_s=5)) as reader:
-            yield reader
-    finally:
-        server.stop(None).wait()
+    with (
+        read_server(read) as address,
+        BatchReader(QuorumConnection((address,), timeout_s=5)) as reader,
+    ):
+        yield reader
 
 
 def back_up(
@@ -152,10 +153,13 @@ def back_up(
     cluster_id: str = CLUSTER,
     *,
     segment_bytes: int = 1 << 20,
+    keep_ms: int | None = None,
+    retired_ms: int = RETIRED_MS,
 ) -> Archiver:
     """Archive a log once; returns what did it."""
     store = LocalStore(target) if isinstance(target, Path) else target
     with served(written, cluster_id) as reader, store.writing():
-        archiver = Archiver(Archive(store), reader, segment_bytes=segment_bytes)
+        archive = Archive(store, retired_ms=retired_ms)
+        archiver = Archiver(archive, reader, segment_bytes=segment_bytes, keep_ms=keep_ms)
         archiver.advance()
     return archiver

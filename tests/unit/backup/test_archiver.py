@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from quorate.backup.archive import KEPT_MANIFESTS, Archive, read_manifest, require_manifest
 from quorate.backup.archiver import MERGED_COUNT, Archiver
 from quorate.backup.errors import BackupError, ContradictionError
-from quorate.backup.manifest import LOG_FOLDER, MANIFEST_FOLDER
+from quorate.backup.manifest import (
+    LOG_FOLDER,
+    MANIFEST_FOLDER,
+    RetiredObject,
+    encode_manifest,
+)
 from quorate.backup.stores import LocalStore
 from quorate.backup.urls import open_store
 from quorate.backup.verify import verify_backup
 from quorate.log.snapshots import SnapshotReader
-from quorate.spark.errors import QuorumUnreachableError
+from quorate.rpc.errors import ReadBrokenError
 
 from tests.unit.backup.backup_support import OTHER, WrittenLog, back_up, served
 
@@ -140,7 +146,7 @@ def test_a_checkpoint_whose_stream_breaks_leaves_no_object(tmp_path: Path) -> No
     store = LocalStore(tmp_path / "archive")
     with served(log, cut_checkpoints=[1]) as reader, store.writing():
         archiver = Archiver(Archive(store), reader)
-        with pytest.raises(QuorumUnreachableError):
+        with pytest.raises(ReadBrokenError):
             archiver.advance()
         assert store.names("snapshots") == []
         archiver.advance()
@@ -260,9 +266,14 @@ def test_what_a_killed_run_left_is_deleted(tmp_path: Path) -> None:
     back_up(log, tmp_path / "archive")
     left = tmp_path / "archive" / "log" / f"{3:020}-{9:020}.segment.tmp"
     left.write_bytes(b"half")
+    others = [left.with_name("mine.tmp"), tmp_path / "archive" / "more" / left.name]
+    for other in others:
+        other.parent.mkdir(exist_ok=True)
+        other.write_text("kept")
     assert verify_backup(LocalStore(tmp_path / "archive")).problems == ()
     back_up(log, tmp_path / "archive")
     assert not left.exists()
+    assert all(other.exists() for other in others)
     log.close()
 
 
@@ -274,3 +285,81 @@ def test_urls_of_other_kinds_are_rejected(url: str) -> None:
 
 def test_a_file_url_is_a_directory(tmp_path: Path) -> None:
     assert open_store(f"file://{tmp_path}/a%20b").url == f"{tmp_path}/a b"
+
+
+FOREIGN_NAMES = [
+    "../outside",
+    "log/../../outside",
+    "log/..",
+    "log/sub/00000000000000000000-00000000000000000003.segment",
+    "/etc/outside",
+    "outside",
+    ".lock",
+    "log/outside",
+    "manifests/00000000000000000000.json",
+    "snapshots/00000000000000000000-00000000000000000003.segment",
+    "log/00000000000000000000-00000000000000000003.segment\n",
+    "",
+]
+
+
+@pytest.mark.parametrize("name", FOREIGN_NAMES)
+def test_a_forged_manifest_deletes_nothing_but_objects(tmp_path: Path, name: str) -> None:
+    log = WrittenLog.begun(tmp_path / "log")
+    target = tmp_path / "archive"
+    manifest = back_up(log, target).manifest
+    assert manifest is not None
+    for path in (tmp_path / "outside", target / "outside", target / "log" / "outside"):
+        path.write_text("kept")
+    forged = replace(manifest, retired=(RetiredObject(name, 0),))
+    (target / forged.name).write_bytes(encode_manifest(forged))
+    before = {path for path in tmp_path.rglob("*") if path.is_relative_to(target)}
+    log.application(1)
+    with pytest.raises(BackupError, match="is not the manifest that a backup wrote") as raised:
+        back_up(log, target)
+    assert "\n" not in str(raised.value)
+    assert before <= set(tmp_path.rglob("*"))
+    assert (tmp_path / "outside").exists()
+    log.close()
+
+
+@pytest.mark.parametrize("name", ["notes", f"{0:020}.json~", f"{0:021}.json"])
+def test_files_that_are_no_manifests_are_not_taken_for_ones(tmp_path: Path, name: str) -> None:
+    """They would be deleted as old manifests."""
+    log = WrittenLog.begun(tmp_path / "log")
+    target = tmp_path / "archive"
+    back_up(log, target)
+    (target / MANIFEST_FOLDER / name).write_text("kept")
+    log.application(1)
+    with pytest.raises(BackupError, match=f"manifests/{name} is not a manifest"):
+        back_up(log, target)
+    with pytest.raises(BackupError, match=f"manifests/{name} is not a manifest"):
+        verify_backup(LocalStore(target))
+    assert (target / MANIFEST_FOLDER / name).exists()
+    log.close()
+
+
+@pytest.mark.parametrize("name", ["../outside", "log/../../outside", "log/..", "..", ".", ""])
+def test_a_directory_has_no_objects_outside_it(tmp_path: Path, name: str) -> None:
+    store = LocalStore(tmp_path / "archive")
+    (tmp_path / "archive" / "log").mkdir(parents=True)
+    (tmp_path / "outside").write_text("kept")
+    for act in (
+        lambda: store.delete([name]),
+        lambda: store.put(name, [b"changed"]),
+        lambda: list(store.chunks(name)),
+    ):
+        with pytest.raises(BackupError, match="is not the name of an object"):
+            act()
+    assert (tmp_path / "outside").read_text() == "kept"
+
+
+def test_a_link_does_not_lead_out_of_a_directory(tmp_path: Path) -> None:
+    (tmp_path / "archive").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    outside = tmp_path / "elsewhere" / "kept"
+    outside.write_text("kept")
+    (tmp_path / "archive" / "log").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(BackupError, match="is not the name of an object"):
+        LocalStore(tmp_path / "archive").delete(["log/kept"])
+    assert outside.exists()

@@ -24,11 +24,12 @@ from quorate.backup.restore import (
 )
 from quorate.backup.stores import LocalStore
 from quorate.backup.verify import verify_backup
+from quorate.common.endpoints import Endpoint
 from quorate.log.meta_properties import META_PROPERTIES_FILE, MetaProperties, random_uuid
 from quorate.log.metadata_log import partition_directory
 from quorate.log.quorum_state import QuorumStateFile
-from quorate.raft.batches import KRaftVersion, LeaderChange, Voters
-from quorate.raft.types import ElectionState, Endpoint, ReplicaKey, Voter, VoterSet
+from quorate.raft.batches import KRaftVersion, LeaderChange, VotersRecord
+from quorate.raft.types import ElectionState, ReplicaKey, Voter, VoterSet
 from quorate.records.batch import Record, iter_batches, iter_records, parse_batches
 from quorate.recovery.choice import FORCED_EPOCH_MARGIN
 from quorate.recovery.examine import examine
@@ -97,8 +98,8 @@ def test_a_restored_log_is_the_old_one_and_a_new_voter_set(
     assert (added.base_offset, added.epoch, done.epoch) == (14, epoch, epoch)
     assert added.control == (
         LeaderChange(7, (ReplicaKey(7, None),), (ReplicaKey(7, None),)),
-        Voters(VOTERS.adding(mine)),
-        Voters(VoterSet.of([mine])),
+        VotersRecord(VOTERS.adding(mine)),
+        VotersRecord(VoterSet.of([mine])),
     )
     assert MetaProperties.read(directory) == MetaProperties(OTHER, 7, done.directory_id)
     state = QuorumStateFile(partition_directory(directory)).read()
@@ -197,7 +198,7 @@ def test_a_static_quorum_gets_a_voter_set(tmp_path: Path) -> None:
     done = restored(tmp_path / "archive", tmp_path / "new")
     *_, added = parse_batches(bytes_of(tmp_path / "new"))
     mine = Voter(ReplicaKey(7, done.directory_id), (ENDPOINT,))
-    assert added.control[1:] == (KRaftVersion(1), Voters(VoterSet.of([mine])))
+    assert added.control[1:] == (KRaftVersion(1), VotersRecord(VoterSet.of([mine])))
 
 
 def _voter(node_id: int) -> Voter:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from quorate.common.identifiers import uuid_from_bytes
 from quorate.records.metadata import RECORD_TYPES, MetadataRecord, Structure
 from quorate.records.metadata.schema import FieldSpec, Kind
-from quorate.records.primitives import uuid_from_bytes
 
 VERSIONS = [
     (cls, version)

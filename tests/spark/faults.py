@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from crc32c import crc32c
 from quorate.log.meta_properties import MetaProperties
 from quorate.log.snapshots import parse_snapshot_name
-from quorate.raft.batches import LeaderChange, SnapshotFooter, Voters
+from quorate.raft.batches import LeaderChange, SnapshotFooter, VotersRecord
 from quorate.raft.types import ReplicaKey, VoterSet
 from quorate.records.batch import (
     BatchHeader,
@@ -27,7 +27,13 @@ from quorate.records.batch import (
     stamp,
 )
 from quorate.records.compaction import with_survivors
-from quorate.records.metadata import NoOpRecord, TopicRecord, decode, encode
+from quorate.records.metadata import (
+    BeginTransactionRecord,
+    NoOpRecord,
+    TopicRecord,
+    decode,
+    encode,
+)
 from quorate.spark.audit_rules import AuditRule
 
 PARTITION = "__cluster_metadata-0"
@@ -36,11 +42,15 @@ OTHER_CLUSTER = "h3JvRzZ1Tn6b5kq0m2xY8w"
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """What must be found: one of the rules, at the replica, at the offset (None: any)."""
+    """What must be found: one of the rules, at the replica, at the offset (None: any).
+
+    findings: their number, one per cause.
+    """
 
     rules: tuple[AuditRule, ...]
     replica: str
     offset: int | None
+    findings: int = 1
 
 
 class Victim:
@@ -116,7 +126,7 @@ def forged_epoch(victim: Victim) -> Planted:
     header, batch = victim.batches[index]
     stamp(batch, header.base_offset, header.epoch + 1)
     victim.write()
-    return victim.planted(AuditRule.EPOCH, offset=header.base_offset)
+    return victim.planted(AuditRule.EPOCH, AuditRule.DIVERGENCE, offset=header.base_offset)
 
 
 def divergent_record(victim: Victim) -> Planted:
@@ -146,18 +156,18 @@ def two_leaders(victim: Victim) -> Planted:
 
 def voters_jump(victim: Victim) -> Planted:
     """A voter set that has two replicas more than the one before it."""
-    index, at = victim.control(Voters)
+    index, at = victim.control(VotersRecord)
     header, batch = victim.batches[index]
     (parsed,) = parse_batches(bytes(batch))
     records = list(parsed.control)
     voters = records[at]
-    assert isinstance(voters, Voters)
+    assert isinstance(voters, VotersRecord)
     some = voters.voters.voters[0]
     more = [
         type(some)(ReplicaKey(i, "rCEzNRdZMqf-jpZJ255y8w"), some.endpoints, some.kraft_version)
         for i in (8, 9)
     ]
-    records[at] = Voters(VoterSet.of([*voters.voters.voters, *more]))
+    records[at] = VotersRecord(VoterSet.of([*voters.voters.voters, *more]))
     made = build_control_batch(records, header.base_timestamp)
     victim.batches[index] = header, restamped(made, header.base_offset, header.epoch)
     victim.write()
@@ -347,6 +357,67 @@ def no_op_instead(victim: Victim) -> Planted:
     return victim.planted(AuditRule.LOG_MATCHING, offset=header.base_offset)
 
 
+def foreign_producer(victim: Victim) -> Planted:
+    """A batch of metadata with a producer id, the checksum right."""
+    index = victim.data_batch()
+    header, batch = victim.batches[index]
+    batch[43:57] = (4_000).to_bytes(8, "big") + bytes(2) + (7).to_bytes(4, "big")
+    sealed(batch)
+    victim.write()
+    return victim.planted(AuditRule.PRODUCER, offset=header.base_offset)
+
+
+def leaping_timestamp(victim: Victim) -> Planted:
+    """A batch that was written a year before its neighbours, the checksum right."""
+    index = next(
+        i
+        for i in range(20, len(victim.batches))
+        if len({header.epoch for header, _ in victim.batches[i - 1 : i + 2]}) == 1
+    )
+    header, batch = victim.batches[index]
+    for at, value in ((27, header.base_timestamp), (35, header.max_timestamp)):
+        batch[at : at + 8] = (value - 365 * 24 * 3600 * 1000).to_bytes(8, "big")
+    sealed(batch)
+    victim.write()
+    return victim.planted(AuditRule.TIMESTAMP, offset=header.base_offset)
+
+
+def nested_transaction(victim: Victim) -> Planted:
+    """Two no-ops replaced by beginnings of transactions, of which the second is one too many."""
+    places = [
+        i
+        for i in range(20, len(victim.batches))
+        if victim.batches[i][0].count == 1 and not victim.batches[i][0].is_control
+    ]
+    for index in places[:2]:
+        header, _ = victim.batches[index]
+        value = encode(BeginTransactionRecord("forged"))
+        made = build_data_batch([(None, value)], header.base_timestamp)
+        victim.batches[index] = header, restamped(made, header.base_offset, header.epoch)
+    victim.write()
+    second = victim.batches[places[1]][0]
+    return replace(victim.planted(AuditRule.TRANSACTION, offset=second.base_offset), findings=2)
+
+
+def wrong_index(victim: Victim) -> Planted:
+    """The last entry of the first segment's index names a byte within a batch."""
+    path = victim.segment.with_suffix(".index")
+    data = bytearray(path.read_bytes())
+    at = max(i for i in range(0, len(data), 8) if any(data[i : i + 8]))
+    position = int.from_bytes(data[at + 4 : at + 8], "big")
+    data[at + 4 : at + 8] = (position + 5).to_bytes(4, "big")
+    path.write_bytes(data)
+    offset = int(victim.segment.stem) + int.from_bytes(data[at : at + 4], "big")
+    return victim.planted(AuditRule.INDEX, offset=offset)
+
+
+def unknown_directory(victim: Victim) -> Planted:
+    """A voter's meta.properties with a directory id that no voter ever had."""
+    properties = MetaProperties.read(victim.directory)
+    MetaProperties(properties.cluster_id, properties.node_id, OTHER_CLUSTER).write(victim.directory)
+    return Planted((AuditRule.IDENTITY,), f"{properties.node_id}-{OTHER_CLUSTER}", None)
+
+
 FAULTS: dict[str, tuple[str, Callable[[Victim], Planted]]] = {
     "flipped bit": ("full-history", flipped_bit),
     "swapped batches": ("full-history", swapped_batches),
@@ -370,4 +441,9 @@ FAULTS: dict[str, tuple[str, Callable[[Victim], Planted]]] = {
     "forged later epochs": ("full-history", later_epochs),
     "record taken out of a batch": ("full-history", lost_record),
     "damaged bootstrap.checkpoint": ("full-history", damaged_bootstrap),
+    "producer id of nobody": ("full-history", foreign_producer),
+    "timestamp a year back": ("full-history", leaping_timestamp),
+    "transaction within another one": ("full-history", nested_transaction),
+    "index entry within a batch": ("full-history", wrong_index),
+    "directory id in no voter set": ("full-history", unknown_directory),
 }

@@ -18,10 +18,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from quorate.common.endpoints import Endpoint
+from quorate.common.identifiers import uuid_from_bytes
 from quorate.log.meta_properties import MetaProperties
 from quorate.log.offset_files import format_epochs
-from quorate.raft.batches import KRaftVersion, LeaderChange, Voters
-from quorate.raft.types import Endpoint, OffsetAndEpoch, ReplicaKey, Voter, VoterSet
+from quorate.raft.batches import KRaftVersion, LeaderChange, VotersRecord
+from quorate.raft.types import OffsetAndEpoch, ReplicaKey, Voter, VoterSet
 from quorate.records.batch import build_control_batch, build_data_batch, read_header, stamp
 from quorate.records.metadata import (
     BrokerRegistrationChangeRecord,
@@ -34,7 +36,6 @@ from quorate.records.metadata import (
     TopicRecord,
     encode,
 )
-from quorate.records.primitives import uuid_from_bytes
 
 CLUSTER = "yFPgY5iXQYqr5sMxfdxu0Q"
 SEGMENT_BYTES = 256 << 20
@@ -143,7 +144,9 @@ class LogWriter:
         keys = tuple(voter.key for voter in VOTERS)
         records = [LeaderChange(leader, keys, keys[:2])]
         if self.offset == 0:
-            self.append(build_control_batch([*records, KRaftVersion(1), Voters(VOTERS)], now_ms))
+            self.append(
+                build_control_batch([*records, KRaftVersion(1), VotersRecord(VOTERS)], now_ms)
+            )
         else:
             self.append(build_control_batch(records, now_ms))
 

@@ -25,7 +25,7 @@ def assert_told(found: list[Any], planted: Planted, below: Path) -> Any:
     told = [
         row
         for row in found
-        if row.rule in [rule.value for rule in planted.rules]
+        if row.rule in [rule.text for rule in planted.rules]
         and row.replica == planted.replica
         and planted.offset in (None, row.offset)
     ]

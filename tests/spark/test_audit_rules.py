@@ -8,11 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from quorate.common.identifiers import uuid_from_bytes
 from quorate.log.meta_properties import MetaProperties
 from quorate.log.offset_files import LEADER_EPOCH_FILE, format_epochs
 from quorate.log.quorum_state import QUORUM_STATE_FILE, format_quorum_state
 from quorate.raft.types import ElectionState, OffsetAndEpoch, ReplicaKey
-from quorate.records.primitives import uuid_from_bytes
+from quorate.records.metadata import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    EndTransactionRecord,
+)
 from quorate.spark.audit_files import file_findings, read_small_files, tail_findings
 from quorate.spark.audit_rules import (
     KRAFT_VERSION,
@@ -289,3 +294,64 @@ def test_of_two_directories_of_a_voter_the_log_that_ends_first_counts(quorum: Qu
     copy = quorum.of(2).replica
     quorum.facts["copy"] = Facts(replace(copy, name="copy"), 0, 170, 4, {1: 0, 4: 115})
     assert committed_offset(quorum.controls, quorum.facts, None) == 170
+
+
+def test_a_forged_voter_set_makes_no_majority(quorum: Quorum) -> None:
+    """A log that makes its replica the only voter, and is longer than the others."""
+    alone = (KRAFT_VOTERS, {"voters": VOTERS[:1]})
+    quorum.elect(1, 2, 4, 115, alone)
+    quorum.of(1).end = END + 100
+    assert committed_offset(quorum.controls, quorum.facts, None) == END
+
+
+@pytest.mark.parametrize(("checkpoint", "committed"), [(200, 200), (END + 100, 190)])
+def test_a_checkpoint_behind_its_log_proves_nothing(
+    quorum: Quorum, checkpoint: int, committed: int
+) -> None:
+    with_moved_start(quorum, 0, checkpoint)
+    for node in (2, 3):
+        quorum.of(node).end = 190
+    assert committed_offset(quorum.controls, quorum.facts, None) == committed
+
+
+def test_a_directory_id_that_no_voter_set_has_is_found(quorum: Quorum) -> None:
+    one = quorum.of(3)
+    unknown = MetaProperties(CLUSTER, 3, uuid_from_bytes(bytes([9]) * 16))
+    one.replica = replace(one.replica, properties=unknown)
+    (found,) = quorum.findings()
+    assert (found.rule, found.replica) == (AuditRule.IDENTITY, quorum.name(3))
+    assert Path(found.file).name == "meta.properties"
+    assert f"in which node 3 is 3-{DIRECTORIES[3]}" in found.text
+    # An observer has no place in voter sets.
+    one.replica = replace(one.replica, properties=replace(unknown, node_id=7))
+    assert quorum.findings() == []
+
+
+BEGIN, DONE, ABORT = (
+    cls.TYPE for cls in (BeginTransactionRecord, EndTransactionRecord, AbortTransactionRecord)
+)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "start", "wrong"),
+    [
+        ([BEGIN, DONE, BEGIN, ABORT, BEGIN], 0, []),
+        ([BEGIN, BEGIN, DONE], 0, [121]),
+        ([BEGIN, DONE, DONE], 0, [122]),
+        ([ABORT], 0, [120]),
+        # It began before the log start.
+        ([DONE, BEGIN, DONE], 100, []),
+        ([DONE, DONE], 100, [121]),
+    ],
+)
+def test_transactions_that_overlap_or_end_twice_are_found(
+    quorum: Quorum, kinds: list[str], start: int, wrong: list[int]
+) -> None:
+    name = quorum.name(1)
+    markers = tuple((kind, {"offset": 120 + at}) for at, kind in enumerate(kinds))
+    quorum.controls.append(ControlBatch(name, "1.log", 999, 99, 120, 4, None, markers))
+    quorum.of(1).start = start
+    found = list(control_findings(quorum.controls, quorum.facts))
+    assert [(one.rule, one.replica, one.offset) for one in found] == [
+        (AuditRule.TRANSACTION, name, offset) for offset in wrong
+    ]

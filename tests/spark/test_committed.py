@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from quorate.common.endpoints import Endpoint
+from quorate.common.identifiers import uuid_from_bytes
 from quorate.log.disk import Disk
 from quorate.log.meta_properties import MetaProperties
 from quorate.log.metadata_log import create_partition_directory
 from quorate.log.snapshots import SnapshotStore
-from quorate.raft.batches import ControlRecord, KRaftVersion, LeaderChange, Voters
-from quorate.raft.types import Endpoint, OffsetAndEpoch, ReplicaKey, Voter, VoterSet
+from quorate.raft.batches import ControlRecord, KRaftVersion, LeaderChange, VotersRecord
+from quorate.raft.types import OffsetAndEpoch, ReplicaKey, Voter, VoterSet
 from quorate.records.batch import build_control_batch, build_data_batch, stamp
 from quorate.records.metadata import ConfigRecord, encode
-from quorate.records.primitives import uuid_from_bytes
 from quorate.spark.columns import BATCHES, LEDGER, RAW
 from quorate.spark.errors import OptionError, UnknownCommitError
 from quorate.spark.jobs import Source
@@ -77,7 +78,7 @@ class Log:
         starts = {start: epoch for epoch, start in epochs.items()}
         first: list[ControlRecord] = [LeaderChange(1, keys, keys)]
         if not self.is_static:
-            first += [KRaftVersion(1), Voters(self.of)]
+            first += [KRaftVersion(1), VotersRecord(self.of)]
         yield control(0, 1, *first)
         epoch = 1
         for offset in range(len(first), end):

@@ -16,7 +16,7 @@ from quorate.spark.jobs import Source, follow
 from quorate.spark.layers import batches, ledger, typed
 from quorate.spark.plots import draw
 from quorate.spark.replay import SCRAM
-from quorate.spark.sinks import OffsetTable, Sink
+from quorate.spark.sinks import ParquetSink
 from quorate.spark.state import as_of, table
 
 from tests.spark.conftest import CONTROL_TYPES, as_kafka_prints, kafkas_dump
@@ -184,19 +184,12 @@ def test_the_history_of_a_log_whose_beginning_is_gone(spark: Any, golden: Path) 
 def test_a_stream_writes_each_offset_once(spark: Any, golden: Path, tmp_path: Path) -> None:
     """Ended and begun again from its checkpoint, and from the beginning without one."""
     source = Source((golden / "compacted/broker-101",))
+    sink = ParquetSink(spark, str(tmp_path))
     for keeps_checkpoint, limit in ((True, 200), (False, 173)):
         if not keeps_checkpoint:
             shutil.rmtree(tmp_path / "_checkpoints")
-        follow(
-            spark,
-            source,
-            str(tmp_path),
-            Sink.PARQUET,
-            lambda _: None,
-            available_now=True,
-            records_per_trigger=limit,
-        )
-    written = OffsetTable(spark, str(tmp_path / "ledger")).read()
+        follow(source, sink, lambda _: None, available_now=True, records_per_trigger=limit)
+    written = sink.read("ledger")
     found = sorted(row.offset for row in written.select("offset").collect())
     assert found == list(range(read(spark, golden / "compacted/broker-101").count()))
     assert len(found) > 500

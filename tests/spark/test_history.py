@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from quorate.common.identifiers import uuid_from_bytes
 from quorate.records.batch import build_data_batch
 from quorate.records.metadata import (
     AbortTransactionRecord,
@@ -20,7 +21,6 @@ from quorate.records.metadata import (
     TopicRecord,
     encode,
 )
-from quorate.records.primitives import uuid_from_bytes
 from quorate.spark.history import history, undone
 from quorate.spark.options import OFFSET_MAX
 

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
-from quorate.raft.errors import ErrorCode
+from quorate.common.error_codes import ErrorCode
 from quorate.raft.messages import CurrentLeader
 from quorate.raft.types import OffsetAndEpoch
 from quorate.records.metadata import ConfigRecord, encode
+from quorate.rpc.client.batch_reader import QuorumConnection
 from quorate.rpc.client.quorum_client import QuorumClient
 from quorate.rpc.wire.values import ReadChunk
 from quorate.spark import framing
 from quorate.spark.columns import LEDGER, ChunkOrigin, rows
-from quorate.spark.errors import CompactedError, QuorumUnreachableError
-from quorate.spark.live import READ, LiveReader, QuorumConnection, lost
+from quorate.spark.errors import CompactedError, QuorumUnreachableError, lost
+from quorate.spark.live import live_reader
 from quorate.spark.options import OFFSET_MAX
 
 from tests.integration.support import Node, free_ports
+from tests.spark.read_server import read_server
 
 COUNT = 300
 
@@ -50,7 +50,7 @@ async def append(address: str) -> None:
 
 
 def test_everything_committed_is_read_and_nothing_beyond(node: Node) -> None:
-    with LiveReader(QuorumConnection((node.address,))) as reader:
+    with live_reader(QuorumConnection((node.address,))) as reader:
         extent = reader.extent()
         assert extent.start == 0
         assert extent.end >= COUNT
@@ -66,7 +66,7 @@ def test_everything_committed_is_read_and_nothing_beyond(node: Node) -> None:
 
 def test_a_part_is_read_from_any_address_of_the_list(node: Node) -> None:
     dead = f"127.0.0.1:{free_ports(1)[0]}"
-    with LiveReader(QuorumConnection((dead, node.address))) as reader:
+    with live_reader(QuorumConnection((dead, node.address))) as reader:
         pieces = list(reader.batches(100, 150))
     offsets = [
         offset
@@ -81,8 +81,8 @@ def test_a_part_is_read_from_any_address_of_the_list(node: Node) -> None:
 def test_nobody_answers() -> None:
     dead = f"127.0.0.1:{free_ports(1)[0]}"
     with (
-        LiveReader(QuorumConnection((dead,), timeout_s=1)) as reader,
         pytest.raises(QuorumUnreachableError) as told,
+        live_reader(QuorumConnection((dead,), timeout_s=1)) as reader,
     ):
         reader.extent()
     assert dead in told.value.reason
@@ -100,49 +100,34 @@ END = ReadChunk(ErrorCode.NONE, CurrentLeader(7), 400, 400, 320, last=True)
 COMPACTED = ReadChunk(ErrorCode.OFFSET_OUT_OF_RANGE, CurrentLeader(7), last=True)
 
 
-@contextmanager
-def serving(*reads: list[ReadChunk]) -> Iterator[str]:
-    """A node that answers each read by the next list, and later reads by the last list.
+def serving(*reads: list[ReadChunk]) -> AbstractContextManager[str]:
+    """The address of a node: it answers each read by the next list, later ones by the last list.
 
-    A list without a final chunk ends in a broken stream. Yields the node's address.
+    A list without a final chunk ends in a broken stream.
     """
     left = list(reads)
 
-    def read(_: bytes, context: grpc.ServicerContext) -> Iterator[Any]:
+    def answer(_: bytes, context: grpc.ServicerContext) -> Iterator[ReadChunk]:
         chunks = left.pop(0) if len(left) > 1 else left[0]
-        for chunk in chunks:
-            yield READ.encode_response(chunk)
+        yield from chunks
         if not chunks[-1].last:
             context.abort(grpc.StatusCode.UNAVAILABLE, "the node stops")
 
-    handler = grpc.unary_stream_rpc_method_handler(
-        read, response_serializer=lambda message: message.SerializeToString()
-    )
-    service, _, name = READ.method.path.strip("/").partition("/")
-    server = grpc.server(ThreadPoolExecutor(2))
-    server.add_generic_rpc_handlers(
-        (grpc.method_handlers_generic_handler(service, {name: handler}),)
-    )
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    try:
-        yield f"127.0.0.1:{port}"
-    finally:
-        server.stop(None).wait()
+    return read_server(answer)
 
 
 @pytest.mark.parametrize("broken", [[piece(b"a")], [piece(b"a"), COMPACTED]])
 def test_a_snapshot_whose_stream_breaks_is_read_again(broken: list[ReadChunk]) -> None:
     whole = [piece(b"a"), piece(b"b"), END]
-    with serving(broken, whole) as address, LiveReader(QuorumConnection((address,))) as reader:
+    with serving(broken, whole) as address, live_reader(QuorumConnection((address,))) as reader:
         assert reader.snapshot() == (320, [b"a", b"b"])
 
 
 def test_a_snapshot_whose_stream_always_breaks_is_an_error() -> None:
     with (
         serving([piece(b"a")]) as address,
-        LiveReader(QuorumConnection((address,), timeout_s=1)) as reader,
         pytest.raises(QuorumUnreachableError) as told,
+        live_reader(QuorumConnection((address,), timeout_s=1)) as reader,
     ):
         reader.snapshot()
     assert address in told.value.reason

@@ -6,22 +6,17 @@ Without Spark, whose tasks do the same (`read_part`).
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from quorate.records.metadata import ConfigRecord, encode
-from quorate.rpc.client.quorum_client import QuorumClient
-from quorate.rpc.errors import ClientError
 from quorate.spark.errors import CompactedError, FileGoneError, UnknownCommitError
 from quorate.spark.options import SourceOptions
 from quorate.spark.source import QuorateReader, QuorateStreamReader
 
 from tests.integration.support import PARTITION, Node, Quorum
+from tests.spark.load import Load
 
 SETTINGS = {
     "metadata.log.max.record.bytes.between.snapshots": 20_000,
@@ -30,32 +25,6 @@ SETTINGS = {
 }
 READS = 40
 DEADLINE_S = 240.0
-
-
-class Load:
-    """A writer in a thread of its own, until it is stopped."""
-
-    def __init__(self, addresses: str) -> None:
-        self._addresses = addresses.split(",")
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._write()))
-
-    def __enter__(self) -> Load:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    async def _write(self) -> None:
-        async with QuorumClient(self._addresses) as client:
-            number = 0
-            while not self._over.is_set():
-                number += 1
-                values = [encode(ConfigRecord(4, "1", f"n{i}", f"{number}")) for i in range(20)]
-                with contextlib.suppress(ClientError):
-                    await client.append([(None, value) for value in values])
 
 
 @pytest.fixture

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from quorate.spark.columns import layer_schema
 from quorate.spark.errors import PipelineError, explain
 from quorate.spark.jobs import Source
+from quorate.spark.options import SourceOptions
 from quorate.spark.sinks import Files
-from quorate.spark.tables import row_groups, write_layer
+from quorate.spark.source import QuorateReader, is_of_snapshot, read_part
+from quorate.spark.tables import _Output, _Table, write_layers
 
 from tests.spark.conftest import writable_copy
 
 
 def given(path: Path, layer: str = "ledger", **options: str) -> dict[str, str]:
     return Source((path,)).given(layer, **options)
+
+
+def write_layer(spark: Any, options: dict[str, str], root: str, layer: str) -> int:
+    return write_layers(spark, options, root, {layer: True})[layer]
 
 
 def names(directory: Path) -> list[str]:
@@ -81,12 +90,46 @@ def test_a_run_that_was_killed_while_it_replaced(spark: Any, golden: Path, tmp_p
     assert names(tmp_path / "ledger") != before
 
 
-def test_row_groups_are_of_many_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quorate.spark.tables.GROUP_BYTES", 1_000)
+def test_row_groups_are_of_many_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quorate.spark.tables.GROUP_BYTES", 20_000)
+    schema = layer_schema("batches")
     sizes = [10, 0, 60, 60, 200, 0, 5]
-    batches = [pa.record_batch({"n": pa.array(range(size), pa.int64())}) for size in sizes]
-    assert [group.num_rows for group in row_groups(batches)] == [130, 200, 5]
-    assert list(row_groups([])) == list(row_groups(batches[1:2])) == []
+    with _Table(tmp_path, "batches", "snappy") as table:
+        for size in sizes:
+            table.add(pa.RecordBatch.from_pylist([{"position": n} for n in range(size)], schema))
+    written = pq.ParquetFile(tmp_path / table.file.name)
+    groups = [written.metadata.row_group(n).num_rows for n in range(written.num_row_groups)]
+    assert sum(groups) == table.file.rows == sum(sizes)
+    assert 2 <= len(groups) < len(sizes)
+    with _Table(tmp_path, "batches", "snappy") as table:
+        pass
+    assert table.file.rows == pq.ParquetFile(tmp_path / table.file.name).metadata.num_rows == 0
+
+
+def test_layers_are_written_in_one_pass(golden: Path, tmp_path: Path) -> None:
+    """As by single passes, in a task without Spark: snapshots are rows of the ledger only."""
+    options = SourceOptions.of(
+        given(golden / "compacted/controller-1", pieceBytes="4096", snapshots="all")
+    )
+    parts = QuorateReader(options).partitions()
+    layers = {"batches": False, "ledger": True}
+    directories = {layer: tmp_path / layer for layer in layers}
+    for directory in directories.values():
+        directory.mkdir()
+    files = _Output(options, directories, layers, "snappy").write(parts, list(layers))
+    for file in files:
+        found = pq.read_table(tmp_path / file.layer / file.name).to_pylist()
+        of_layer = replace(options, layer=file.layer)
+        wanted = [
+            row
+            for part in parts
+            if layers[file.layer] or not is_of_snapshot(part)
+            for batch in read_part(of_layer, part)
+            for row in batch.to_pylist()
+        ]
+        assert found == wanted
+        assert len(found) == file.rows > 70
+    assert {row["snapshot"] is None for row in found} == {True, False}
 
 
 @pytest.mark.timeout(600)

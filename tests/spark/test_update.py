@@ -10,7 +10,7 @@ import pytest
 from quorate.records.batch import iter_batches
 from quorate.spark.errors import PipelineError, innermost_cause
 from quorate.spark.jobs import Source, run, update
-from quorate.spark.sinks import OffsetTable, Sink
+from quorate.spark.sinks import ParquetSink
 
 PARTITION = "__cluster_metadata-0"
 SEGMENT = f"{0:020}.log"
@@ -43,25 +43,24 @@ def test_the_second_update_begins_where_the_first_ended(
     shutil.copy(golden / "full-history/controller-1/meta.properties", node)
     segment = node / PARTITION / SEGMENT
     segment.write_bytes(data[: sum(header.size_bytes for header in some)])
-    source, out = Source((node,)), str(tmp_path / "tables")
+    source, sink = Source((node,)), ParquetSink(spark, str(tmp_path / "tables"))
 
-    first = update(spark, source, out, Sink.PARQUET, quiet)
+    first = update(source, sink, quiet)
     assert first["ledger"] == some[-1].end_offset
     without_column(spark, tmp_path / "tables/ledger", "committed")
     segment.write_bytes(data)
-    second = update(spark, source, out, Sink.PARQUET, quiet)
+    second = update(source, sink, quiet)
     assert second["ledger"] == headers[-1].end_offset
     assert second["batches"] == len(headers)
-    ledger = OffsetTable(spark, f"{out}/ledger")
-    assert ledger.ranges() == [
+    assert sink.ranges("ledger") == [
         (0, some[-1].end_offset),
         (some[-1].end_offset, headers[-1].end_offset),
     ]
 
-    anew = run(spark, source, str(tmp_path / "anew"), Sink.PARQUET, quiet)
-    assert second == anew
+    other = ParquetSink(spark, str(tmp_path / "anew"))
+    assert second == run(source, other, quiet)
     with pytest.raises(PipelineError) as raised:
-        update(spark, source, str(tmp_path / "anew"), Sink.PARQUET, quiet)
+        update(source, other, quiet)
     assert "cannot be continued" in raised.value.reason
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from quorate.common.identifiers import uuid_from_bytes
 from quorate.migration.reading import read_all
 from quorate.migration.znodes import Tree, ZNode
 from quorate.records.batch import build_data_batch
 from quorate.records.metadata import ConfigRecord, MetadataRecord, RemoveTopicRecord, encode
-from quorate.records.primitives import uuid_from_bytes
 from quorate.spark.state import as_of
 from quorate.spark.zookeeper import compare, znodes
 

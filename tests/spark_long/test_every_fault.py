@@ -30,4 +30,6 @@ def test_a_planted_fault_is_found(
     state, plant = FAULTS[fault]
     copies = [writable_copy(golden / state / name, tmp_path / name) for name in CONTROLLERS]
     planted = plant(Victim(copies[1]))
-    assert_told(audit(spark, find_replicas(copies)).collect(), planted, tmp_path)
+    found = audit(spark, find_replicas(copies)).collect()
+    assert_told(found, planted, tmp_path)
+    assert len(found) == planted.findings

@@ -22,9 +22,9 @@ import numpy as np
 import numpy.typing as npt
 
 from quorate.applications import digest_of
+from quorate.common.batch_layout import NO_SEQUENCE
 from quorate.metadata.config.config_defs import CLEANUP_POLICY
 from quorate.metadata.image.metadata_image import AnyRecord
-from quorate.records.batch import NO_SEQUENCE
 from quorate.records.metadata import HAS_STATE, ConfigRecord
 from quorate.spark.envelope import Records
 from quorate.spark.framing import Mask

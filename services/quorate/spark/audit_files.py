@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from quorate.log.errors import LogError
+from quorate.log.meta_properties import META_PROPERTIES_FILE
 from quorate.log.metadata_log import PARTITION_DIRECTORY
 from quorate.log.offset_files import LEADER_EPOCH_FILE, read_epochs
 from quorate.log.quorum_state import QUORUM_STATE_FILE, QuorumStateFile
@@ -27,6 +28,7 @@ from quorate.spark.audit_rules import (
     current_voters,
     leaders_of,
     shown_keys,
+    voter_keys,
 )
 from quorate.spark.files import LogReplica, size_of
 
@@ -87,6 +89,7 @@ def tail_findings(
 def file_findings(controls: Sequence[ControlBatch], facts: dict[str, Facts]) -> Iterator[Finding]:
     """Check meta.properties, quorum-state and leader-epoch-checkpoint."""
     yield from _properties(facts)
+    yield from _directory_ids(controls, facts)
     yield from _clusters(facts)
     yield from _quorum_states(controls, facts)
     for one in facts.values():
@@ -214,6 +217,33 @@ def _properties(facts: dict[str, Facts]) -> Iterator[Finding]:
             yield Finding(AuditRule.IDENTITY, one.start, one.name, text=text)
 
 
+def _directory_ids(controls: Sequence[ControlBatch], facts: dict[str, Facts]) -> Iterator[Finding]:
+    """Find directories of voters with a directory id that no voter set has.
+
+    A directory that replaces a lost one is such a directory until it is added to the voters.
+    """
+    known = {
+        key
+        for batch in controls
+        for kind, data in batch.controls
+        if kind == KRAFT_VOTERS
+        for key in voter_keys(data)
+    }
+    voters = current_voters(controls, facts)
+    present = {one.key for one in facts.values()}
+    for one in facts.values():
+        if one.key is None or one.key in known:
+            continue
+        mine = [key for key in voters if key.startswith(f"{one.node_id}-")]
+        if mine and not present.intersection(mine):
+            text = (
+                f"the directory id is in no voter set, in which node {one.node_id} is {mine[0]}: "
+                "meta.properties is wrong, or a new directory was not added to the voters"
+            )
+            file = str(one.replica.directory / META_PROPERTIES_FILE)
+            yield Finding(AuditRule.IDENTITY, one.start, one.name, "", text, file, 0, _FILE_BYTES)
+
+
 def _clusters(facts: dict[str, Facts]) -> Iterator[Finding]:
     by_cluster: dict[str, list[Facts]] = {}
     for one in facts.values():
@@ -223,7 +253,6 @@ def _clusters(facts: dict[str, Facts]) -> Iterator[Finding]:
         return
     ranked = sorted(by_cluster.items(), key=lambda item: (-len(item[1]), item[0]))
     right, among = ranked[0]
-    file = "meta.properties"
     for cluster, wrong in ranked[1:]:
         for one in wrong:
             yield Finding(
@@ -232,10 +261,10 @@ def _clusters(facts: dict[str, Facts]) -> Iterator[Finding]:
                 one.name,
                 among[0].name,
                 f"it belongs to cluster {cluster}, but {among[0].name} to {right}",
-                str(one.replica.directory / file),
+                str(one.replica.directory / META_PROPERTIES_FILE),
                 0,
                 256,
-                str(among[0].replica.directory / file),
+                str(among[0].replica.directory / META_PROPERTIES_FILE),
                 0,
                 256,
             )

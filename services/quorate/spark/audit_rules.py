@@ -9,43 +9,91 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from quorate.log.snapshots import parse_snapshot_name
 from quorate.raft.types import OffsetAndEpoch
+from quorate.records.metadata import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    EndTransactionRecord,
+)
 from quorate.spark.files import LogReplica
 
 LEADER_CHANGE, KRAFT_VOTERS = "LEADER_CHANGE", "KRAFT_VOTERS"
 KRAFT_VERSION = "KRAFT_VERSION"
 
 
+_TRANSACTION_MARKERS = (
+    BeginTransactionRecord.TYPE,
+    EndTransactionRecord.TYPE,
+    AbortTransactionRecord.TYPE,
+)
+
+
 class AuditRule(StrEnum):
     """The rules that a cluster can violate."""
 
     CHECKSUM = "checksum"
-    BYTES = "bytes that are no batch"
-    GAP = "missing offsets"
-    DUPLICATE = "an offset twice"
-    ORDER = "offsets out of order"
-    EPOCH = "epochs out of order"
-    LOG_MATCHING = "log matching"
-    DIVERGENCE = "divergence below the high watermark"
-    ONE_LEADER = "one leader an epoch"
-    VOTERS = "voter sets differ by at most one"
-    CONTROL = "a control record out of place"
-    LOST_TAIL = "a lost tail"
-    SNAPSHOT = "a snapshot that disagrees"
-    CLUSTER = "one cluster"
-    IDENTITY = "one directory a replica"
-    STATE = "quorum-state"
+    BYTES = "bytes"
+    GAP = "gap"
+    DUPLICATE = "duplicate"
+    ORDER = "order"
+    EPOCH = "epoch"
+    LOG_MATCHING = "log_matching"
+    DIVERGENCE = "divergence"
+    ONE_LEADER = "one_leader"
+    VOTERS = "voters"
+    CONTROL = "control"
+    LOST_TAIL = "lost_tail"
+    SNAPSHOT = "snapshot"
+    CLUSTER = "cluster"
+    IDENTITY = "identity"
+    STATE = "state"
+    TRANSACTION = "transaction"
+    TIMESTAMP = "timestamp"
+    PRODUCER = "producer"
+    INDEX = "index"
+
+    @property
+    def text(self) -> str:
+        """The rule, as the result of an audit names it."""
+        return _RULE_TEXTS[self]
+
+
+_RULE_TEXTS = {
+    AuditRule.CHECKSUM: "checksum",
+    AuditRule.BYTES: "bytes that are no batch",
+    AuditRule.GAP: "missing offsets",
+    AuditRule.DUPLICATE: "an offset twice",
+    AuditRule.ORDER: "offsets out of order",
+    AuditRule.EPOCH: "epochs out of order",
+    AuditRule.LOG_MATCHING: "log matching",
+    AuditRule.DIVERGENCE: "divergence below the high watermark",
+    AuditRule.ONE_LEADER: "one leader an epoch",
+    AuditRule.VOTERS: "voter sets differ by at most one",
+    AuditRule.CONTROL: "a control record out of place",
+    AuditRule.LOST_TAIL: "a lost tail",
+    AuditRule.SNAPSHOT: "a snapshot that disagrees",
+    AuditRule.CLUSTER: "one cluster",
+    AuditRule.IDENTITY: "one directory a replica",
+    AuditRule.STATE: "quorum-state",
+    AuditRule.TRANSACTION: "a transaction out of place",
+    AuditRule.TIMESTAMP: "timestamps out of order",
+    AuditRule.PRODUCER: "a producer id out of place",
+    AuditRule.INDEX: "an index that disagrees",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One violation. size, other_size: the length of the relevant bytes at the positions."""
+    """One violation. size, other_size: the length of the relevant bytes at the positions.
+
+    end: the offset after those that it concerns, 0 if it concerns a single one.
+    """
 
     rule: AuditRule
     offset: int
@@ -58,6 +106,12 @@ class Finding:
     other_file: str = ""
     other_position: int = 0
     other_size: int = 0
+    end: int = 0
+
+    @property
+    def after(self) -> int:
+        """The offset after those that it concerns."""
+        return max(self.end, self.offset + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +176,8 @@ class SmallFiles:
 class Facts:
     """A replica's log: its offsets [start, end), its last epoch, and the start of each epoch.
 
-    small_files: read before the log, which may grow meanwhile.
+    small_files: read before the log, which may grow meanwhile. skipped_end: the offset before which
+    the log was not read again (`audit_memory`).
     """
 
     replica: LogReplica
@@ -131,6 +186,12 @@ class Facts:
     epoch: int
     epochs: dict[int, int] = field(default_factory=dict)
     small_files: SmallFiles = field(default_factory=SmallFiles)
+    skipped_end: int = 0
+
+    @property
+    def read_from(self) -> int:
+        """The first offset that was read."""
+        return max(self.start, self.skipped_end)
 
     @property
     def name(self) -> str:
@@ -163,8 +224,10 @@ def control_findings(batches: Sequence[ControlBatch], facts: dict[str, Facts]) -
     )
     yield from _placed(log, facts)
     yield from _one_leader(log)
-    for name in facts:
-        yield from _voter_sets([b for b in log if b.replica == name])
+    for name, one in facts.items():
+        of_replica = [b for b in log if b.replica == name]
+        yield from _voter_sets(of_replica)
+        yield from _transactions(of_replica, one)
     yield from _checkpoints([b for b in batches if b.snapshot is not None])
 
 
@@ -190,7 +253,7 @@ def _placed(log: Sequence[ControlBatch], facts: dict[str, Facts]) -> Iterator[Fi
                         f"LeaderChange occurs within epoch {batch.epoch}, which began at {begins}"
                     )
                     yield batch.finding(AuditRule.CONTROL, text)
-            elif kind.startswith(("UNKNOWN", "ABORT", "COMMIT")):
+            elif kind.startswith("UNKNOWN") or kind in ("ABORT", "COMMIT"):
                 text = f"{kind} is not a control record of a metadata log"
                 yield batch.finding(AuditRule.CONTROL, text, at=index)
 
@@ -266,6 +329,29 @@ def _voter_sets(log: Sequence[ControlBatch]) -> Iterator[Finding]:
             before = (keys, batch)
 
 
+def _transactions(log: Sequence[ControlBatch], facts: Facts) -> Iterator[Finding]:
+    """Check that transactions neither overlap nor end without a beginning (KIP-868).
+
+    The records of a transaction that begins before the log start may be gone.
+    """
+    begun: ControlBatch | None = None
+    is_known = facts.start == 0
+    for batch in log:
+        for kind, data in batch.controls:
+            if kind not in _TRANSACTION_MARKERS:
+                continue
+            is_begin = kind == BeginTransactionRecord.TYPE
+            if is_begin and begun is not None:
+                text = "a transaction begins within another one"
+                found = batch.finding(AuditRule.TRANSACTION, text, begun)
+                yield replace(found, offset=data["offset"])
+            elif not is_begin and begun is None and is_known:
+                found = batch.finding(AuditRule.TRANSACTION, f"{kind} ends no transaction")
+                yield replace(found, offset=data["offset"])
+            begun = batch if is_begin else None
+            is_known = True
+
+
 def shown_keys(keys: Iterable[str]) -> str:
     """Voter keys as text, sorted."""
     return "{" + ", ".join(sorted(keys)) + "}"
@@ -325,6 +411,19 @@ def last_voters(batches: Sequence[ControlBatch], replica: str) -> frozenset[str]
     return None
 
 
+def end_of_agreement(one: Facts, other: Facts) -> int:
+    """The offset before which two logs hold the same records (log matching).
+
+    0 if they share no epoch.
+    """
+    shared = max(one.epochs.keys() & other.epochs.keys(), default=None)
+    return 0 if shared is None else min(_end_of(one, shared), _end_of(other, shared))
+
+
+def _end_of(one: Facts, epoch: int) -> int:
+    return min((start for later, start in one.epochs.items() if later > epoch), default=one.end)
+
+
 def current_voters(batches: Sequence[ControlBatch], facts: dict[str, Facts]) -> frozenset[str]:
     """The voter set at the end of most logs, of two equally frequent ones that of the longer log.
 
@@ -376,12 +475,29 @@ def committed_offset(
 ) -> int:
     """An offset before which everything is certainly committed.
 
-    It is the end of a checkpoint, that of what a majority holds, or `known`.
+    It is the end of a checkpoint that the replica's own log reaches, that of what a majority holds,
+    or `known`. A log that alone has another voter set than most others has no say: its set may be
+    forged, so that it is a majority by itself.
     """
-    sure = [snapshot.id.offset for one in facts.values() for snapshot in one.replica.snapshots]
+    sure = [
+        snapshot.id.offset
+        for one in facts.values()
+        for snapshot in one.replica.snapshots
+        if snapshot.id.offset <= one.end
+    ]
     if known is not None:
         sure.append(known)
-    held = majority_end(batches, facts.values())
+    held = majority_end(batches, _with_common_voters(batches, facts))
     if held is not None:
         sure.append(held.offset)
     return max(sure, default=0)
+
+
+def _with_common_voters(batches: Sequence[ControlBatch], facts: dict[str, Facts]) -> list[Facts]:
+    """The replicas without those whose voter set no other log has, if most have another one."""
+    voters = {name: last_voters(batches, name) for name in facts}
+    counts = Counter(found for found in voters.values() if found)
+    if not counts or 2 * max(counts.values()) <= sum(counts.values()):
+        return list(facts.values())
+    alone = {name for name, found in voters.items() if found and counts[found] == 1}
+    return [one for name, one in facts.items() if name not in alone]

@@ -28,7 +28,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quorate.records.batch import NO_SEQUENCE
+from quorate.common.batch_layout import NO_SEQUENCE
 from quorate.records.control import TYPE_NAMES as CONTROL_NAMES
 from quorate.records.control import control_json, control_type, decode_control
 from quorate.records.errors import RecordsError
@@ -251,7 +251,7 @@ def raw_rows(chunk: Chunk, origin: ChunkOrigin) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=RAW_SCHEMA)
 
 
-def _frames(records: Records) -> Ints:
+def read_frames(records: Records) -> Ints:
     """Read the frame of each record: the rows `kernels.KIND`, `MESSAGE_AT` and `MESSAGE_END`."""
     found = np.empty((3, len(records)), np.int64)
     kernels.read_frames(records.data.ctypes.data, records.found, records.chunk.is_control, found)
@@ -261,7 +261,7 @@ def _frames(records: Records) -> Ints:
 def ledger_rows(records: Records, origin: ChunkOrigin) -> pa.RecordBatch:
     """One row per record."""
     count = len(records)
-    frames = _frames(records)
+    frames = read_frames(records)
     kind = frames[kernels.KIND]
     data, is_written = render(records.data, frames)
     types = _TYPE_CODES.take((kind >> 16) + 1, mode="clip")
@@ -403,7 +403,7 @@ class _Parts:
 
 def typed_rows(cls: type[MetadataRecord], records: Records, origin: ChunkOrigin) -> pa.RecordBatch:
     """One row per record of the type, in any version. Raises DamagedError if one is undecodable."""
-    frames = _frames(records)
+    frames = read_frames(records)
     kind = frames[kernels.KIND]
     wanted = kind >> 16 == cls.API_KEY
     schema = typed_schema(cls)

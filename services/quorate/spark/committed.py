@@ -32,6 +32,7 @@ from quorate.spark.audit_rules import (
     KRAFT_VOTERS,
     ControlBatch,
     Facts,
+    end_of_agreement,
     last_voters,
     majority_end,
     shown_keys,
@@ -97,7 +98,7 @@ def _of_cluster(replicas: Sequence[LogReplica]) -> list[LogLimit]:
     committed = max(held.offset, *(_snapshot_end(replica) for replica in replicas))
     limits = []
     for one in logs:
-        equal = min(committed, _end_of_agreement(one, right))
+        equal = min(committed, end_of_agreement(one, right))
         end = max(equal, _snapshot_end(one.replica))
         limits.append(LogLimit(end, end))
     return limits
@@ -141,16 +142,6 @@ def _underivable(controls: Sequence[ControlBatch], logs: Sequence[Facts]) -> Unk
         f"directories with a log that ends in the same epoch ({ends}). Add the other voters' "
         "directories, set the high watermark (highWatermark), or read a single directory"
     )
-
-
-def _end_of_agreement(one: Facts, right: Facts) -> int:
-    """The offset before which two logs hold the same records; 0 if they share no epoch."""
-    shared = max(one.epochs.keys() & right.epochs.keys(), default=None)
-    return 0 if shared is None else min(_end_of(one, shared), _end_of(right, shared))
-
-
-def _end_of(one: Facts, epoch: int) -> int:
-    return min((start for later, start in one.epochs.items() if later > epoch), default=one.end)
 
 
 def _survey(replica: LogReplica) -> tuple[Facts, list[ControlBatch]]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from quorate.records.batch import HEADER_SIZE, LOG_APPEND_TIME
+from quorate.common.batch_layout import HEADER_SIZE, LOG_APPEND_TIME
 from quorate.spark import kernels
 from quorate.spark.errors import DamagedError
 from quorate.spark.framing import Bytes, Chunk, Ints, Mask

@@ -19,6 +19,8 @@ from __future__ import annotations
 
 import re
 
+from quorate.rpc.errors import OffsetCompactedError, compacted
+
 MARK = "quorate: "
 _MARKED = re.compile(r"\b(\w+Error): quorate: ([^\n]+)")
 
@@ -69,6 +71,19 @@ class FileGoneError(PipelineError):
 
 class QuorumUnreachableError(PipelineError):
     """No leader of the quorum responds."""
+
+
+def lost(asked: int, start: int) -> CompactedError:
+    """The error for an offset that a snapshot has replaced. start: where the log begins."""
+    return lost_offset(compacted(asked, start))
+
+
+def lost_offset(error: OffsetCompactedError) -> CompactedError:
+    """The error for one of a client."""
+    return CompactedError(
+        f"{error.message}. Set startOffset={error.log_start_offset}, or skip the lost offsets with "
+        "failOnDataLoss=false"
+    )
 
 
 def explain(error: BaseException) -> str | None:

@@ -60,6 +60,11 @@ class LogReplica:
             return self.segments[0].base_offset
         return self.snapshots[-1].id.offset if self.snapshots else 0
 
+    @property
+    def files(self) -> list[Path]:
+        """The paths of its segments and checkpoints."""
+        return [*(one.path for one in self.segments), *(one.path for one in self.snapshots)]
+
     def segments_between(self, start: int, end: int) -> Iterator[tuple[SegmentFile, int | None]]:
         """Yield the segments that can hold offsets in [start, end).
 

@@ -22,8 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
-from quorate.log.scan import end_of_data
-from quorate.records.batch import (
+from quorate.common.batch_layout import (
     COMPRESSION_MASK,
     CONTROL,
     CRC_START,
@@ -31,6 +30,7 @@ from quorate.records.batch import (
     MAGIC,
     PREFIX_SIZE,
 )
+from quorate.log.scan import end_of_data
 from quorate.records.primitives import Buffer
 from quorate.spark import kernels
 

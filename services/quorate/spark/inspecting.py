@@ -9,28 +9,49 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
+from quorate.common.batch_layout import NO_PRODUCER_ID
 from quorate.log.scan import find_batch, may_follow, read_range
 from quorate.records.batch import BatchHeader, iter_records, read_header
 from quorate.records.control import TYPE_NAMES, control_json, control_type, decode_control
 from quorate.records.errors import RecordsError
-from quorate.spark import framing
-from quorate.spark.columns import BATCHES_SCHEMA, ChunkOrigin, batch_rows
-from quorate.spark.envelope import read_records
+from quorate.records.metadata import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    EndTransactionRecord,
+)
+from quorate.spark import framing, kernels
+from quorate.spark.columns import BATCHES_SCHEMA, ChunkOrigin, batch_rows, read_frames
+from quorate.spark.envelope import Records, read_records
 from quorate.spark.errors import DamagedError
 from quorate.spark.files import opened
-from quorate.spark.framing import Chunk
+from quorate.spark.framing import Chunk, Ints, Mask
+from quorate.spark.index_audit import ENTRY_BYTES, INDEX_SUFFIX, index_fault, read_index
 
 CONTROLS = pa.list_(pa.field("element", pa.struct([("type", pa.string()), ("data", pa.string())])))
 INSPECTED_SCHEMA = pa.schema(
-    [*BATCHES_SCHEMA, ("segment", pa.int64()), ("fault", pa.string()), ("controls", CONTROLS)]
+    [
+        *BATCHES_SCHEMA,
+        ("segment", pa.int64()),
+        ("fault", pa.string()),
+        ("controls", CONTROLS),
+        ("producer_fault", pa.string()),
+    ]
 )
 """segment: the offset in the file's name. fault: what is wrong with the bytes. If they are not a
 batch, base_offset is the offset expected there, and the row has no other fields of a batch header.
-controls: the records of a control batch."""
+controls: the records of a control batch, and of a log also those that begin or end a transaction.
+producer_fault: what is wrong with the producer id of a batch of the log."""
+
+TRANSACTION_MARKERS = {
+    cls.API_KEY: cls.TYPE
+    for cls in (BeginTransactionRecord, EndTransactionRecord, AbortTransactionRecord)
+}
 
 FILES_SCHEMA = pa.schema(
     [
@@ -52,7 +73,12 @@ def inspect_files(found: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def inspect_file(origin: ChunkOrigin, segment: int) -> Iterator[pa.RecordBatch]:
     """Yield every batch of a file, and every run of bytes that is not a batch."""
-    expected = 0 if origin.snapshot is not None else segment
+    is_log = origin.snapshot is None
+    expected = segment if is_log else 0
+    # The index is read first: a running node appends to it after the segment.
+    index = read_index(Path(origin.file)) if is_log else b""
+    starts: list[Ints] = []
+    offsets: list[Ints] = []
     with opened(origin.file) as (descriptor, size):
         position = 0
         while position < size:
@@ -60,6 +86,9 @@ def inspect_file(origin: ChunkOrigin, segment: int) -> Iterator[pa.RecordBatch]:
             for chunk in framing.read_chunks(descriptor, position, size, may_be_unwritten=False):
                 if len(chunk.starts):
                     yield _rows(chunk, origin, segment)
+                    if index:
+                        starts.append(chunk.starts + chunk.file_position)
+                        offsets.append(chunk.headers["base_offset"].astype(np.int64))
                     expected = int(chunk.last_offsets[-1]) + 1
                 if chunk.fault is None:
                     continue
@@ -68,16 +97,28 @@ def inspect_file(origin: ChunkOrigin, segment: int) -> Iterator[pa.RecordBatch]:
                 resume = size if found is None else found
                 yield _fault(origin, segment, (begin, resume), expected, chunk.fault)
             position = resume
+    none = [np.empty(0, np.int64)]
+    found_at = np.concatenate(starts or none), np.concatenate(offsets or none)
+    wrong = index_fault(index, segment, size, *found_at)
+    if wrong is not None:
+        of_index = replace(origin, file=str(Path(origin.file).with_suffix(INDEX_SUFFIX)))
+        span = wrong.position, wrong.position + ENTRY_BYTES
+        yield _fault(of_index, segment, span, wrong.offset, wrong.reason)
 
 
 def _rows(chunk: Chunk, origin: ChunkOrigin, segment: int) -> pa.RecordBatch:
     plain = batch_rows(chunk, origin)
-    faults: list[str | None] = [None] * len(chunk.starts)
-    controls: list[list[dict[str, str]] | None] = [None] * len(chunk.starts)
+    count = len(chunk.starts)
+    faults: list[str | None] = [None] * count
+    controls: list[list[dict[str, str]] | None] = [None] * count
+    keyless = np.zeros(count, np.bool_)
     valid = plain.column("crc_valid").to_pylist()
     try:
-        read_records(chunk)
+        records = read_records(chunk)
         sound = True
+        if origin.snapshot is None:
+            keyless[records.batch[records.key_size < 0]] = True
+            _add_markers(controls, records)
     except DamagedError:
         sound = False
     for at, (start, end) in enumerate(zip(chunk.starts.tolist(), chunk.ends.tolist(), strict=True)):
@@ -97,13 +138,44 @@ def _rows(chunk: Chunk, origin: ChunkOrigin, segment: int) -> pa.RecordBatch:
                 faults[at] = f"its records cannot be read: {error}"
         finally:
             view.release()
-    count = len(chunk.starts)
+    is_log = origin.snapshot is None
+    producers = _producer_faults(chunk, keyless) if is_log else pa.nulls(count, pa.string())
     more = [
         pa.repeat(pa.scalar(segment, pa.int64()), count),
         pa.array(faults, pa.string()),
         pa.array(controls, CONTROLS),
+        producers,
     ]
     return pa.RecordBatch.from_arrays([*plain.columns, *more], schema=INSPECTED_SCHEMA)
+
+
+def _add_markers(controls: list[list[dict[str, str]] | None], records: Records) -> None:
+    """Add the metadata records that begin or end a transaction, with their offsets."""
+    keys = read_frames(records)[kernels.KIND] >> 16
+    for row in np.flatnonzero(np.isin(keys, list(TRANSACTION_MARKERS))).tolist():
+        batch = int(records.batch[row])
+        found = controls[batch] or []
+        data = json.dumps({"offset": int(records.offset[row])})
+        controls[batch] = [*found, {"type": TRANSACTION_MARKERS[int(keys[row])], "data": data}]
+
+
+def _producer_faults(chunk: Chunk, keyless: Mask) -> pa.Array:
+    """What is wrong with producer ids: only sessions of applications have them (KIP-98)."""
+    fields = [
+        chunk.headers[name].astype(np.int64)
+        for name in ("producer_id", "producer_epoch", "base_sequence")
+    ]
+    has_none = np.logical_and.reduce([values == NO_PRODUCER_ID for values in fields])
+    has_all = np.logical_and.reduce([values >= 0 for values in fields])
+    wrong = ~has_none & (~has_all | chunk.is_control | keyless)
+    texts: list[str | None] = [None] * len(wrong)
+    for at in np.flatnonzero(wrong).tolist():
+        producer, epoch, sequence = (int(values[at]) for values in fields)
+        texts[at] = (
+            f"the batch has producer id {producer}, epoch {epoch} and sequence number {sequence}, "
+            "which only batches of an application's session have"
+        )
+    return pa.array(texts, pa.string())
 
 
 def control_records(view: memoryview, header: BatchHeader) -> list[dict[str, str]]:

@@ -7,7 +7,8 @@ return what the commands print.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -22,17 +23,20 @@ from quorate.spark.committed import log_limits
 from quorate.spark.errors import OptionError, is_file_gone
 from quorate.spark.files import LogReplica, end_offset, find_replicas
 from quorate.spark.history import history
+from quorate.spark.live import live_reader, quorum_connection
 from quorate.spark.options import OFFSET_MAX, SourceOptions
 from quorate.spark.plots import draw
-from quorate.spark.sinks import Files, OffsetTable, Sink, save
+from quorate.spark.sinks import Sink
 from quorate.spark.state import COLUMNS, as_of, table
-from quorate.spark.tables import write_layer
+from quorate.spark.tables import write_layers
 
 LATE_WORKER = "Python worker failed to connect back"
 """Spark gives a stream's Python process ten seconds to start, which a busy machine may exceed."""
 STARTS_MAX = 10
 READS_MAX = 3
 """How often directories are read because a running node deleted files meanwhile."""
+
+SMALL_BYTES = 64 << 20
 
 T = TypeVar("T")
 
@@ -58,6 +62,23 @@ class Source:
         if self.bootstrap:
             return self
         return _read_again(self._narrowed)
+
+    def cluster_id(self) -> str:
+        """The id of the log's cluster. Raises OptionError if the source does not tell it."""
+        if self.bootstrap:
+            with live_reader(quorum_connection(self.bootstrap, self.options)) as reader:
+                reader.extent()
+                found = {reader.cluster_id or ""}
+        else:
+            logs = [each.properties for each in find_replicas(list(self.paths))]
+            found = {each.cluster_id for each in logs if each is not None}
+        known = sorted(found - {""})
+        if len(known) != 1:
+            raise OptionError(
+                f"expected the directories of one cluster, found {', '.join(known) or 'no id'}: "
+                "specify the id with --cluster"
+            )
+        return known[0]
 
     def _narrowed(self) -> Source:
         options = SourceOptions.of(self.given(columns.LEDGER))
@@ -103,6 +124,15 @@ class Source:
         return found | {name: str(value) for name, value in given.items()}
 
 
+def is_small(source: Source) -> bool:
+    """Whether all files of a source are read within seconds. Not known of a running quorum."""
+    if source.bootstrap:
+        return False
+    files = [path for each in find_replicas(list(source.paths)) for path in each.files]
+    size = sum(path.stat().st_size for path in files if path.exists())
+    return size < SMALL_BYTES
+
+
 def _read_again(read: Callable[[], T]) -> T:
     """Read directories, again if a running node deletes a file meanwhile.
 
@@ -136,19 +166,19 @@ def ledger_of(spark: SparkSession, source: Source, offset: int | None = None) ->
     return source.read(spark, columns.LEDGER, endOffset=end, snapshots=_snapshots(source))
 
 
-def _held_ledger(spark: SparkSession, source: Source, offset: int | None = None) -> DataFrame:
-    """Read the ledger once, and keep it: a log that is read again may lack its old records."""
+@contextmanager
+def _held_ledger(
+    spark: SparkSession, source: Source, offset: int | None = None
+) -> Iterator[DataFrame]:
+    """Keep the ledger while it is used: a log that is read again may lack its old records.
 
-    def read() -> DataFrame:
-        rows = ledger_of(spark, source, offset).persist()
-        try:
-            rows.count()
-        except Exception:
-            rows.unpersist()
-            raise
-        return rows
-
-    return _read_again(read)
+    The first job must read all of it.
+    """
+    rows = ledger_of(spark, source, offset).persist()
+    try:
+        yield rows
+    finally:
+        rows.unpersist()
 
 
 def _snapshots(source: Source) -> str:
@@ -156,40 +186,43 @@ def _snapshots(source: Source) -> str:
     return "newest" if source.bootstrap else "all"
 
 
-def run(
-    spark: SparkSession, source: Source, out: str, sink: Sink, report: ReportProgress
-) -> dict[str, int]:
-    """Write all layers of one log below `out`; return the row count of each table."""
+def run(source: Source, sink: Sink, report: ReportProgress) -> dict[str, int]:
+    """Write all layers of one log; return the row count of each table."""
     source = source.log()
-    tables = _Tables(spark, out, sink, report)
-    tables.decode(source, columns.BATCHES)
-    stored = tables.decode(source, columns.LEDGER, snapshots=_snapshots(source))
+    tables = _Tables(sink, report)
+    both = {columns.BATCHES: False, columns.LEDGER: True}
+    tables.decode(source, both, snapshots=_snapshots(source))
+    stored = sink.read(columns.LEDGER)
     _write_derived(tables, as_of(stored), history(stored))
+    sink.finish(tables.counts)
     return tables.counts
 
 
-def update(
-    spark: SparkSession, source: Source, out: str, sink: Sink, report: ReportProgress
-) -> dict[str, int]:
-    """Bring the tables below `out` up to date; return the row count of each table.
+def update(source: Source, sink: Sink, report: ReportProgress) -> dict[str, int]:
+    """Bring the tables up to date; return the row count of each table.
 
     The ledger continues where the last update ended, and keeps records that the log has compacted
     since. The history is derived from that ledger. The other tables are rewritten. Raises
-    PipelineError if `run` wrote the ledger, because its records would be duplicated.
+    PipelineError if `run` wrote a ledger that cannot be continued.
     """
     source = source.log()
-    ledger = OffsetTable(spark, f"{out}/ledger", sink)
-    ledger.check()
-    follow(spark, source, out, sink, report, available_now=True)
-    stored = ledger.read()
-    tables = _Tables(spark, out, sink, report)
-    tables.counts["ledger"] = stored.count()
-    tables.decode(source, columns.BATCHES)
-    now = _held_ledger(spark, source)
-    seeds = now.where(now["snapshot"].isNotNull())
-    # A ledger of an earlier release lacks newer columns.
-    whole = stored.unionByName(seeds, allowMissingColumns=True)
-    _write_derived(tables, as_of(now), history(whole))
+    sink.check(columns.LEDGER)
+    follow(source, sink, report, available_now=True)
+    stored = sink.read(columns.LEDGER)
+    tables = _Tables(sink, report)
+    tables.counts[columns.LEDGER] = stored.count()
+    tables.decode(source, {columns.BATCHES: False})
+
+    def derive() -> None:
+        with _held_ledger(sink.spark, source) as now:
+            seeds = now.where(now["snapshot"].isNotNull())
+            of_log = stored.where(stored["snapshot"].isNull())
+            # A ledger of an earlier release lacks newer columns.
+            whole = of_log.unionByName(seeds, allowMissingColumns=True)
+            _write_derived(tables, as_of(now), history(whole))
+
+    _read_again(derive)
+    sink.finish(tables.counts)
     return tables.counts
 
 
@@ -197,32 +230,32 @@ def update(
 class _Tables:
     """Writes whole tables and counts their rows."""
 
-    spark: SparkSession
-    out: str
     sink: Sink
     report: ReportProgress
     counts: dict[str, int] = field(default_factory=dict)
 
-    def write(self, name: str, rows: DataFrame) -> DataFrame:
-        """Write a table and return it as stored."""
+    def write(self, name: str, rows: DataFrame) -> None:
         self.report(name)
-        path = f"{self.out}/{name}"
-        save(rows, path, self.sink)
-        stored = self.spark.read.format(self.sink.value).load(path)
-        self.counts[name] = stored.count()
-        return stored
+        self.counts[name] = self.sink.replace(name, rows)
 
-    def decode(self, source: Source, layer: str, **options: Any) -> DataFrame:
-        """Write a layer of the data source as a table.
+    def decode(self, source: Source, layers: Mapping[str, bool], **options: Any) -> None:
+        """Write layers of the data source as tables.
 
-        Parquet tables on a local file system are written by the cheaper `tables.write_layer`.
+        layers: whether each has the rows of snapshots. The cheaper `tables.write_layers` writes
+        them in one pass over the log, if the sink allows it.
         """
-        if self.sink is not Sink.PARQUET or not Files(self.spark, self.out).are_local:
-            return _read_again(lambda: self.write(layer, source.read(self.spark, layer, **options)))
-        self.report(layer)
-        given = source.given(layer, **options)
-        self.counts[layer] = _read_again(lambda: write_layer(self.spark, given, self.out, layer))
-        return self.spark.read.parquet(f"{self.out}/{layer}")
+        spark = self.sink.spark
+        if self.sink.takes_files:
+            self.report(", ".join(layers))
+            given = source.given(columns.LEDGER, **options)
+            counts = _read_again(lambda: write_layers(spark, given, self.sink.root, layers))
+            self.counts.update(counts)
+        else:
+            for layer, has_snapshots in layers.items():
+                self._copy(source, layer, options if has_snapshots else {})
+
+    def _copy(self, source: Source, layer: str, options: Mapping[str, Any]) -> None:
+        _read_again(lambda: self.write(layer, source.read(self.sink.spark, layer, **options)))
 
 
 def _write_derived(tables: _Tables, now: DataFrame, intervals: DataFrame) -> None:
@@ -237,27 +270,22 @@ def _write_derived(tables: _Tables, now: DataFrame, intervals: DataFrame) -> Non
 
 
 def follow(
-    spark: SparkSession,
     source: Source,
-    out: str,
     sink: Sink,
     report: ReportProgress,
     *,
     available_now: bool,
     records_per_trigger: int | None = None,
 ) -> None:
-    """Keep `out`/ledger up to date until interrupted.
+    """Keep the ledger up to date until interrupted.
 
     With `available_now`, return after writing everything that was available at the start.
     """
     for attempt in range(1, STARTS_MAX + 1):
         query = start_ledger(
-            spark,
             source,
-            f"{out}/ledger",
             sink,
-            f"{out}/_checkpoints/ledger",
-            report=report,
+            report,
             available_now=available_now,
             records_per_trigger=records_per_trigger,
         )
@@ -273,27 +301,24 @@ def follow(
 
 
 def start_ledger(
-    spark: SparkSession,
     source: Source,
-    path: str,
     sink: Sink,
-    checkpoint: str,
-    *,
     report: ReportProgress | None = None,
+    *,
     available_now: bool = False,
     records_per_trigger: int | None = None,
     interval: str = "1 second",
 ) -> Any:
     """Start a streaming query that writes the ledger exactly once (see `sinks`)."""
-    rows = source.stream(spark, columns.LEDGER, maxRecordsPerTrigger=records_per_trigger)
-    written = OffsetTable(spark, path, sink)
+    rows = source.stream(sink.spark, columns.LEDGER, maxRecordsPerTrigger=records_per_trigger)
 
     def write(batch: DataFrame, _: int) -> None:
-        offsets = written.write(batch)
+        offsets = sink.write(columns.LEDGER, batch)
         if report is not None and offsets is not None:
             report(f"offsets {offsets[0]} to {offsets[1] - 1}")
 
-    writer = rows.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
+    writer = rows.writeStream.foreachBatch(write)
+    writer = writer.option("checkpointLocation", sink.checkpoint(columns.LEDGER))
     if available_now:
         return writer.trigger(availableNow=True).start()
     return writer.trigger(processingTime=interval).start()
@@ -306,37 +331,48 @@ def state_rows(
     kind: str | None,
     offset: int | None,
     time: datetime | None,
-) -> DataFrame:
-    """Return the state, or the entities of one kind with their own columns."""
-    rows = _held_ledger(spark, source.log(), offset)
-    found = as_of(rows, offset=offset, time=time)
-    if kind is None:
-        return found.orderBy("kind", "key")
-    if kind in COLUMNS:
-        chosen = table(found, kind)
-        return chosen.orderBy(*chosen.columns[:1])
-    return found.where(found["kind"] == kind).orderBy("key")
+) -> list[dict[str, Any]]:
+    """Return the state, or the entities of one kind with their own columns, sorted by key."""
+
+    def read() -> list[dict[str, Any]]:
+        with _held_ledger(spark, source.log(), offset) as rows:
+            found = as_of(rows, offset=offset, time=time)
+            if kind in COLUMNS:
+                found = table(found, kind)
+            elif kind is not None:
+                found = found.where(found["kind"] == kind)
+            # They are few, and Spark's sort takes a job more.
+            shown = [row.asDict(recursive=True) for row in found.collect()]
+        keys = found.columns[:2]
+        return sorted(shown, key=lambda row: [row[name] for name in keys])
+
+    return _read_again(read)
 
 
 def history_rows(
     spark: SparkSession, source: Source, plots: Path | None, title: str
 ) -> tuple[list[dict[str, Any]], tuple[Path, Path] | None]:
     """Return the intervals, and the paths of their plots, None without `plots`."""
-    found = [row.asDict() for row in history(_held_ledger(spark, source.log())).collect()]
+
+    def read() -> list[dict[str, Any]]:
+        with _held_ledger(spark, source.log()) as rows:
+            return [row.asDict() for row in history(rows).collect()]
+
+    found = _read_again(read)
     return found, None if plots is None else draw(found, title, plots)
 
 
 def audit_rows(
-    spark: SparkSession, source: Source, high_watermark: int | None
+    spark: SparkSession, source: Source, high_watermark: int | None, memory: Path | None = None
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the violations and the names of the audited replicas.
+    """Return the violations and the names of the audited replicas. memory: see `audit`.
 
     Raises FileGoneError, or Spark's error around it, if a running node keeps deleting files.
     """
 
     def read() -> tuple[list[dict[str, Any]], list[str]]:
         replicas = find_replicas(list(source.paths))
-        found = audit(spark, replicas, high_watermark=high_watermark).collect()
+        found = audit(spark, replicas, high_watermark=high_watermark, memory=memory).collect()
         return [row.asDict() for row in found], [replica.name for replica in replicas]
 
     return _read_again(read)

@@ -30,7 +30,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from quorate.records.batch import HEADER_SIZE, PREFIX_SIZE
+from quorate.common.batch_layout import HEADER_SIZE, PREFIX_SIZE
 from quorate.records.metadata.decoding import STRING_BYTES_MAX
 from quorate.records.metadata.registry import API_KEY_MAX, FRAME_VERSION
 

@@ -12,6 +12,8 @@
     failOnDataLoss      true (default): offsets that a snapshot replaced are an error, and so are
                         offsets that files lack, or have twice or out of order
     verifyChecksums     true (default)
+    pushFilters         false (default), or true: conditions on offsets limit what is read. Spark's
+                        setting spark.sql.python.filterPushdown.enabled must be true as well
     maxRecordsPerTrigger  the maximum size of a stream's micro-batch (PySpark 4.2 and later)
     recordsPerPartition, pieceBytes   the size of the parts that Spark reads in parallel
 
@@ -20,14 +22,18 @@ Spark passes options as strings. Their names are case-insensitive.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from quorate.spark.columns import LAYERS, LEDGER, RAW
 from quorate.spark.errors import OptionError
 from quorate.spark.files import PIECE_BYTES, LogReplica, find_replicas
-from quorate.spark.live import QuorumConnection
+
+if TYPE_CHECKING:
+    from quorate.rpc.client.batch_reader import BatchReader, QuorumConnection
 
 EARLIEST, LATEST = "earliest", "latest"
 DERIVED = "derived"
@@ -52,6 +58,7 @@ _NAMES = {
         "snapshots",
         "failOnDataLoss",
         "verifyChecksums",
+        "pushFilters",
         "maxRecordsPerTrigger",
         "recordsPerPartition",
         "pieceBytes",
@@ -79,6 +86,7 @@ class SourceOptions:
     records_per_partition: int = RECORDS_PER_PARTITION
     piece_bytes: int = PIECE_BYTES
     high_watermark: int | None = None
+    push_filters: bool = False
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> SourceOptions:
@@ -105,7 +113,7 @@ class SourceOptions:
             raise OptionError("reads of a running quorum end at its own high watermark")
         return cls(
             paths,
-            QuorumConnection.of(bootstrap, values.texts) if bootstrap else None,
+            _connection(bootstrap, values.texts) if bootstrap else None,
             layer,
             values.offset("startOffset", EARLIEST, {EARLIEST: None, LATEST: -1}),
             values.offset("endOffset", LATEST, {LATEST: None}),
@@ -116,11 +124,21 @@ class SourceOptions:
             values.positive("recordsPerPartition", RECORDS_PER_PARTITION) or RECORDS_PER_PARTITION,
             values.positive("pieceBytes", PIECE_BYTES) or PIECE_BYTES,
             high_watermark,
+            values.truth("pushFilters", default="false"),
         )
 
     @property
     def end_or_max(self) -> int:
         return OFFSET_MAX if self.end is None else self.end
+
+    @contextmanager
+    def live_reader(self) -> Iterator[BatchReader]:
+        """A reader of the running quorum."""
+        from quorate.spark.live import live_reader
+
+        assert self.quorum is not None, "directories are read"
+        with live_reader(self.quorum) as reader:
+            yield reader
 
     def replicas(self) -> list[LogReplica]:
         """Find the replicas at the paths. Raises NotALogError for a path without a log."""
@@ -134,6 +152,12 @@ def _layer(text: str) -> str:
     raise OptionError(f"unknown layer {text!r}: expected ledger, batches, raw or a record type")
 
 
+def _connection(bootstrap: str, options: Mapping[str, str]) -> QuorumConnection:
+    from quorate.spark.live import quorum_connection  # gRPC, which directories do not need
+
+    return quorum_connection(bootstrap, options)
+
+
 class _Values:
     def __init__(self, given: Mapping[str, str]) -> None:
         self.texts = {_NAMES[name.lower()]: str(value) for name, value in given.items()}
@@ -141,8 +165,8 @@ class _Values:
     def text(self, name: str, default: str) -> str:
         return self.texts.get(name, default).strip()
 
-    def truth(self, name: str) -> bool:
-        text = self.text(name, "true").lower()
+    def truth(self, name: str, default: str = "true") -> bool:
+        text = self.text(name, default).lower()
         if text not in ("true", "false"):
             raise OptionError(f"{name} {text!r}: expected true or false")
         return text == "true"

@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
+from quorate.common.features import KRAFT_VERSION
 from quorate.metadata.image.metadata_image import AnyRecord, MetadataImage, ReplayError
-from quorate.metadata.metadata_version import KRAFT_VERSION, LATEST_LEVEL
+from quorate.metadata.metadata_version import LATEST_LEVEL
 from quorate.records import metadata as rec
 from quorate.records.metadata import MetadataRecord, UnknownRecord, to_json
 from quorate.records.metadata.partitions import PartitionChangeRecord, PartitionRecord

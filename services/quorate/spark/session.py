@@ -1,8 +1,9 @@
 """Builds the pipeline's Spark sessions, and checks Java before it starts one.
 
-Rules: workers run the same Python as this process; a local session listens only on loopback; there
-is no web UI; only errors are logged. With a master other than `local[…]`, the network settings of
-spark-submit apply.
+Rules: workers run the same Python as this process unless $PYSPARK_PYTHON names another one; a local
+session listens only on loopback; there is no web UI; only errors are logged. With a master other
+than `local[…]`, the network settings of spark-submit apply. A session that exists, such as that of
+a notebook, is used with the settings that it has, and so is a server of Spark Connect.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from quorate.spark.errors import JavaError, PipelineError, innermost_cause
+from quorate.spark.formats import TableFormat, with_connector
 
 JAVA_MIN = 17
 JAVA_TIMEOUT_S = 30
@@ -32,6 +34,9 @@ JVM = (
 )
 """Spark reads each value by its row index and after checking its null bit, so Arrow need not check
 either again. Rows become garbage at once, which suits the parallel collector."""
+SHORT_JVM = "-XX:TieredStopAtLevel=1"
+"""For jobs of seconds: the JVM's second compiler takes longer than what its code saves."""
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 _VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
 
 
@@ -89,35 +94,47 @@ def check_pyspark() -> None:
         raise PipelineError(f"PySpark {pyspark.__version__} is too old: the data source needs 4.0")
 
 
+def is_remote() -> bool:
+    """Whether $SPARK_REMOTE names a server of Spark Connect, which needs no Java here."""
+    return bool(os.environ.get("SPARK_REMOTE"))
+
+
 def build_session(
     master: str | None = None,
     *,
     app_name: str = "quorate",
-    delta: bool = False,
+    tables: TableFormat = TableFormat.PARQUET,
+    is_short: bool = False,
     settings: Mapping[str, str] | None = None,
 ) -> Any:
-    """Build a SparkSession with the data source registered.
+    """Return a SparkSession with the data source registered: the active one, else a new one.
 
-    master: such as "local[2]"; None for that of spark-submit, else $SPARK_MASTER, else all local
-    cores. delta: with Delta Lake (the extra `delta`), whose jars come from Maven Central on first
-    use. settings: additional Spark settings. Raises JavaError if Java is missing or too old, and
-    PipelineError if a package is missing or Spark does not start.
+    The arguments are for a new one. master: such as "local[2]"; None for that of spark-submit, else
+    $SPARK_MASTER, else all local cores. tables: the format to write, whose connector comes from
+    Maven Central on first use. is_short: for jobs of seconds. settings: additional Spark settings.
+    Raises JavaError if Java is missing or too old, and PipelineError if a package is missing or
+    Spark does not start.
     """
     check_pyspark()
-    check_java()
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    import pyspark
     from pyspark.sql import SparkSession
 
     from quorate.spark.source import QuorateSource
 
+    active: Any = SparkSession.getActiveSession()
+    if active is None and is_remote():
+        active = SparkSession.builder.appName(app_name).getOrCreate()
+    if active is not None:
+        active.dataSource.register(QuorateSource)
+        return active
+    check_java()
+    choose_python()
     master = _chosen_master(master)
     builder = SparkSession.builder.appName(app_name).master(master)
     is_local = master.startswith("local")
-    for name, value in {**_defaults(is_local), **(settings or {})}.items():
+    given = with_connector(tables, settings or {}, pyspark.__version__)
+    for name, value in {**_defaults(is_local, is_short), **given}.items():
         builder = builder.config(name, value)
-    if delta:
-        builder = _with_delta(builder)
     with _stderr_aside():
         try:
             session = builder.getOrCreate()
@@ -126,6 +143,12 @@ def build_session(
     session.sparkContext.setLogLevel("ERROR")
     session.dataSource.register(QuorateSource)
     return session
+
+
+def choose_python() -> None:
+    """Let workers run this Python, unless the environment names another one."""
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        os.environ.setdefault(name, sys.executable)
 
 
 @contextmanager
@@ -180,7 +203,8 @@ def _submitted_master() -> str | None:
     return settings.get("spark.master")
 
 
-def _defaults(is_local: bool) -> dict[str, str]:
+def _defaults(is_local: bool, is_short: bool) -> dict[str, str]:
+    jvm = f"{JVM} {SHORT_JVM}" if is_short else JVM
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -189,7 +213,8 @@ def _defaults(is_local: bool) -> dict[str, str]:
         "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
         "spark.sql.streaming.metricsEnabled": "false",
         "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "quorate-spark-warehouse"),
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={quiet_log4j()} {JVM}",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={quiet_log4j()} {jvm}",
+        PUSHDOWN: "true",
         # Python and the JVM exchange rows over a Unix socket: no port, and less work than TCP.
         "spark.python.unix.domain.socket.enabled": "true",
     }
@@ -205,18 +230,3 @@ def _defaults(is_local: bool) -> dict[str, str]:
 def quiet_log4j() -> Path:
     """Log4j's configuration: errors only, so that logs do not mix with a command's output."""
     return Path(__file__).with_name("log4j2.properties")
-
-
-def _with_delta(builder: Any) -> Any:
-    try:
-        from delta import configure_spark_with_delta_pip
-    except ImportError:
-        raise PipelineError("Delta is not installed: pip install 'quorate[delta]'") from None
-    builder = (
-        builder.config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
-        .config(
-            "spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog"
-        )
-        .config("spark.databricks.delta.snapshotPartitions", "2")
-    )
-    return configure_spark_with_delta_pip(builder)

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from quorate.records.metadata import RECORD_TYPES, MetadataRecord, from_json
@@ -42,7 +42,7 @@ _REPLAYED = [
 ]
 _REST = ""
 
-_Row = tuple[Any, ...]
+ReplayRow = tuple[Any, ...]
 """Type, data, seq, is_copy, then the record's place, of which the first column is the offset."""
 
 
@@ -73,17 +73,16 @@ def together(rows: DataFrame, types: Iterable[str], *place: str) -> DataFrame:
     return columns.repartition(1).sortWithinPartitions("seq")
 
 
-def everywhere(rows: DataFrame, *place: str) -> list[_Row]:
-    """Collect the rows that every shard replays, with the columns of `sharded`."""
-    marked = rows.where(F.col("type").isin(*_EVERYWHERE) & F.col("data").isNotNull())
-    found = marked.select("type", "data", "seq", F.lit(True), *place).collect()
-    return sorted((tuple(row) for row in found), key=lambda row: int(row[2]))
+def replayed_everywhere(*place: str) -> Column:
+    """A row that every shard replays, with the columns of `sharded`; null for other rows."""
+    is_marked = F.col("type").isin(*_EVERYWHERE) & F.col("data").isNotNull()
+    return F.when(is_marked, F.struct("type", "data", "seq", F.lit(True).alias("is_copy"), *place))
 
 
 class Shard:
     """Feeds a replay with the rows of a worker, and with those that every shard replays."""
 
-    def __init__(self, replay: Replay, everywhere: Iterable[_Row] = ()) -> None:
+    def __init__(self, replay: Replay, everywhere: Iterable[ReplayRow] = ()) -> None:
         self._replay = replay
         self._everywhere = deque(everywhere)
         self._last_seq: int | None = None
@@ -97,7 +96,9 @@ class Shard:
         rows, self._everywhere = self._everywhere, deque()
         self._replay.apply(self._records(rows))
 
-    def _records(self, rows: Iterable[_Row]) -> Iterator[tuple[MetadataRecord, _Row, bool]]:
+    def _records(
+        self, rows: Iterable[ReplayRow]
+    ) -> Iterator[tuple[MetadataRecord, ReplayRow, bool]]:
         for type_name, data, seq, is_copy, *place in rows:
             while self._everywhere and self._everywhere[0][2] < seq:
                 name, text, _, _, *where = self._everywhere.popleft()

@@ -1,40 +1,34 @@
-"""Writes tables, as Parquet or (with the extra `delta`) as Delta, with each offset exactly once.
+"""Where the tables of a log go: the interface of all formats, and Parquet (others: `lake`).
 
-A micro-batch of a stream is a range of offsets. It is written as a whole, under its range:
+A sink replaces whole tables, and writes a table with a column `offset` range by range, as the
+micro-batches of a stream, with each offset exactly once. A query that is killed at any point and
+restarted from its checkpoint, or from the beginning without one, neither loses nor duplicates a
+record.
 
-- Parquet: a directory `range=FIRST-END`, written under a hidden name and then renamed. Writing the
-  range again replaces the directory. Offsets that another range holds are omitted.
-- Delta: one transaction that replaces the range's offsets.
-
-So a query that is killed at any point and restarted from its checkpoint, or from the beginning
-without one, neither loses nor duplicates a record. Files are accessed through Hadoop's file
-systems: a path may be local or have a scheme. A table must have only one writer.
+A range of a Parquet table is a directory `range=FIRST-END`, written under a hidden name and then
+renamed. Writing the range again replaces the directory. Offsets that another range holds are
+omitted. Files are accessed through Hadoop's file systems: a path may be local or have a scheme. A
+table must have only one writer.
 """
 
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.pandas.types import from_arrow_schema
 
+from quorate.spark import columns
 from quorate.spark.errors import PipelineError, innermost_cause
 
 _RANGE = re.compile(r"^range=(\d{20})-(\d{20})$", re.ASCII)
 _HIDDEN = "_writing-"
 _REPLACED = "_replaced-"
-
-
-class Sink(StrEnum):
-    """The formats of tables."""
-
-    PARQUET = "parquet"
-    DELTA = "delta"
 
 
 Range = tuple[int, int]
@@ -44,13 +38,20 @@ def range_name(offsets: Range) -> str:
     return f"range={offsets[0]:020d}-{offsets[1]:020d}"
 
 
+def has_jvm(spark: SparkSession) -> bool:
+    """Whether the session's JVM can be called, which is not so over Spark Connect."""
+    return hasattr(spark, "_jvm")
+
+
 class Files:
     """A directory, accessed through Hadoop's file system.
 
-    Raises PipelineError if Spark has no file system for the URL's scheme.
+    Raises PipelineError if Spark has no file system for the URL's scheme, or over Spark Connect.
     """
 
     def __init__(self, spark: SparkSession, root: str) -> None:
+        if not has_jvm(spark):
+            raise PipelineError("tables cannot be continued over Spark Connect: write new ones")
         jvm: Any = spark._jvm
         java: Any = spark._jsc
         self._path = jvm.org.apache.hadoop.fs.Path
@@ -127,15 +128,30 @@ def begin(files: Files, name: str) -> str:
     return hidden(name)
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetTable:
-    """A table with a column `offset`, written range by range."""
+class Sink(ABC):
+    """The tables of one log below a folder or URL, the root."""
 
-    spark: SparkSession
-    path: str
-    sink: Sink = Sink.PARQUET
+    def __init__(self, spark: SparkSession, root: str) -> None:
+        self.spark = spark
+        self.root = root
 
-    def write(self, rows: DataFrame) -> Range | None:
+    def path(self, name: str) -> str:
+        return f"{self.root}/{name}"
+
+    def checkpoint(self, name: str) -> str:
+        """Where a stream that writes a table keeps its position."""
+        return self.path(f"_checkpoints/{name}")
+
+    @property
+    def takes_files(self) -> bool:
+        """Whether workers may write the Parquet files of whole tables themselves (`tables`)."""
+        return False
+
+    @abstractmethod
+    def replace(self, name: str, rows: DataFrame) -> int:
+        """Write a whole table, replacing any existing one; return its number of rows."""
+
+    def write(self, name: str, rows: DataFrame) -> Range | None:
         """Write the rows of one range of offsets; return the range, None if there are no rows."""
         rows = rows.persist()
         try:
@@ -143,57 +159,76 @@ class OffsetTable:
             if found is None or found[0] is None:
                 return None
             offsets = (int(found[0]), int(found[1]) + 1)
-            if self.sink is Sink.DELTA:
-                self._write_delta(rows, offsets)
-            else:
-                self._write_parquet(rows, offsets)
+            self.write_range(name, rows, offsets)
             return offsets
         finally:
             rows.unpersist()
 
-    def _write_delta(self, rows: DataFrame, offsets: Range) -> None:
-        inside = f"offset >= {offsets[0]} AND offset < {offsets[1]}"
-        # A table of an earlier release lacks newer columns.
-        writer = rows.write.format("delta").mode("overwrite").option("mergeSchema", "true")
-        if Files(self.spark, self.path).exists("_delta_log"):
-            writer = writer.option("replaceWhere", inside)
-        writer.save(self.path)
+    @abstractmethod
+    def write_range(self, name: str, rows: DataFrame, offsets: Range) -> None:
+        """Write the rows with offsets in a range. Offsets that the table holds stay single."""
 
-    def _write_parquet(self, rows: DataFrame, offsets: Range) -> None:
-        files = Files(self.spark, self.path)
+    @abstractmethod
+    def read(self, name: str) -> DataFrame:
+        """Read a whole table. Raises PipelineError if there is none."""
+
+    def check(self, name: str) -> None:  # noqa: B027 (most formats accept all that they wrote)
+        """Raise PipelineError if there is a table that cannot be continued by ranges."""
+
+    def finish(self, names: Iterable[str]) -> None:  # noqa: B027 (Parquet has no versions)
+        """Commit a run that has written all of these tables."""
+
+
+class ParquetSink(Sink):
+    """Plain directories of Parquet files."""
+
+    @property
+    def takes_files(self) -> bool:
+        return has_jvm(self.spark) and self._files().are_local
+
+    def _files(self, name: str = "") -> Files:
+        return Files(self.spark, self.path(name) if name else self.root)
+
+    def replace(self, name: str, rows: DataFrame) -> int:
+        counted = Observation()
+        rows = rows.observe(counted, F.count(F.lit(1)).alias("rows"))
+        rows.write.mode("overwrite").parquet(self.path(name))
+        return int(counted.get["rows"])
+
+    def write_range(self, name: str, rows: DataFrame, offsets: Range) -> None:
+        files = self._files(name)
         repair(files, files.names())
-        others = [each for each in self._ranges(files) if each != offsets]
+        others = [each for each in _ranges(files) if each != offsets]
         rows = without(rows, others, offsets)
-        name = range_name(offsets)
-        rows.write.mode("overwrite").parquet(files.path(hidden(name)))
-        replace(files, name)
+        final = range_name(offsets)
+        rows.write.mode("overwrite").parquet(files.path(hidden(final)))
+        replace(files, final)
 
-    def _ranges(self, files: Files) -> list[Range]:
-        found = (_RANGE.match(name) for name in files.names())
-        return sorted((int(m[1]), int(m[2])) for m in found if m)
+    def ranges(self, name: str) -> list[Range]:
+        """The ranges of a table that was written by ranges."""
+        return _ranges(self._files(name))
 
-    def ranges(self) -> list[Range]:
-        """The ranges that a Parquet table holds."""
-        return self._ranges(Files(self.spark, self.path))
-
-    def check(self) -> None:
-        """Raise PipelineError if there is a Parquet table that was not written by ranges."""
-        names = [] if self.sink is Sink.DELTA else Files(self.spark, self.path).names()
-        if any(name.endswith(".parquet") for name in names):
+    def check(self, name: str) -> None:
+        files = self._files(name)
+        if any(each.endswith(".parquet") for each in files.names()):
             raise PipelineError(
-                f"{self.path} was written as a whole, so it cannot be continued: use another path"
+                f"{files.root} was written as a whole, so it cannot be continued: use another path"
             )
 
-    def read(self) -> DataFrame:
-        """Read the whole table. Raises PipelineError if there is no Parquet table."""
-        files = Files(self.spark, self.path)
-        if self.sink is Sink.DELTA:
-            return self.spark.read.format("delta").load(self.path)
-        if not self._ranges(files):
-            raise PipelineError(f"{self.path} does not contain a table")
-        # Ranges that an earlier release wrote lack newer columns.
-        whole = self.spark.read.option("mergeSchema", "true").parquet(self.path)
-        return whole.drop("range")
+    def read(self, name: str) -> DataFrame:
+        reader = self.spark.read
+        if has_jvm(self.spark) and not self._files(name).names():
+            raise PipelineError(f"{self.path(name)} does not contain a table")
+        if name in columns.LAYERS:
+            # Else Spark reads the schema from the files, in a job of its own. Ranges that an
+            # earlier release wrote lack newer columns, which are then null.
+            reader = reader.schema(from_arrow_schema(columns.layer_schema(name)))
+        return reader.parquet(self.path(name)).drop("range")
+
+
+def _ranges(files: Files) -> list[Range]:
+    found = (_RANGE.match(name) for name in files.names())
+    return sorted((int(m[1]), int(m[2])) for m in found if m)
 
 
 def without(rows: DataFrame, held: Sequence[Range], offsets: Range) -> DataFrame:
@@ -212,8 +247,3 @@ def _merged(ranges: Sequence[Range]) -> list[Range]:
         else:
             merged.append((begin, end))
     return merged
-
-
-def save(rows: DataFrame, path: str, sink: Sink = Sink.PARQUET) -> None:
-    """Write a whole table, replacing any existing one."""
-    rows.write.format(sink.value).mode("overwrite").save(path)

@@ -41,8 +41,8 @@ from quorate.spark.replay import SCRAM, Data, StateReplay, fields_text
 
 Things = frozenset[bytes]
 """Entities, each as the digest of its name and that of its fields."""
-DIFFERENCES_MAX = 20
-"""The maximum number of differing entities that one comparison reports."""
+DIFFERENCES_MAX = 3
+"""The maximum number of differing entities that a finding describes."""
 _DIGEST_BYTES = 16
 
 
@@ -299,16 +299,15 @@ def _compare(copy: _Copy, expected: _Contents, by: LogReplica, source: str) -> l
     if not differing:
         return []
     ours, theirs = copy.contents.named(differing), expected.named(differing)
-    return [
-        copy.finding(
-            f"{kind} {key} is {_shown(ours.get((kind, key)))}, but "
-            f"{_shown(theirs.get((kind, key)))} by the {source} of {by.name}",
-            by,
-            copy.snapshot.id.offset,
-            None,
-        )
-        for kind, key in sorted({*ours, *theirs})[:DIFFERENCES_MAX]
+    names = sorted({*ours, *theirs})
+    shown = [
+        f"{kind} {key} is {_shown(ours.get((kind, key)))}, but {_shown(theirs.get((kind, key)))}"
+        for kind, key in names[:DIFFERENCES_MAX]
     ]
+    if len(names) > len(shown):
+        shown.append(f"{len(names) - len(shown)} more differ")
+    text = f"{'; '.join(shown)} by the {source} of {by.name}"
+    return [copy.finding(text, by, copy.snapshot.id.offset, None)]
 
 
 def _compare_applications(

@@ -23,7 +23,7 @@ See `options` for the options.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -49,10 +49,11 @@ from quorate.spark.errors import (
     NotALogError,
     OptionError,
     UnknownCommitError,
+    lost,
 )
 from quorate.spark.files import LogReplica, SnapshotFile, cut, end_offset, opened, size_of
+from quorate.spark.filters import WantedRows
 from quorate.spark.framing import INCOMPLETE, Chunk
-from quorate.spark.live import LiveReader, lost
 from quorate.spark.options import ALL, NEWEST, NONE, OFFSET_MAX, SourceOptions
 
 try:
@@ -124,6 +125,13 @@ class FilePart(InputPartition):
         )
 
 
+def is_of_snapshot(part: InputPartition) -> bool:
+    """Whether a partition is a snapshot or a part of one."""
+    if isinstance(part, FilePart):
+        return part.origin.snapshot is not None
+    return isinstance(part, LiveSnapshot)
+
+
 @dataclass
 class LivePart(InputPartition):
     """An offset range of a running quorum's log."""
@@ -141,14 +149,8 @@ class LiveSnapshot(InputPartition):
 
 def read_part(options: SourceOptions, part: InputPartition) -> Iterator[RecordBatch]:
     """Yield a partition's rows. Runs in a worker."""
-    if isinstance(part, FilePart):
-        found = _read_file(options, part)
-    elif isinstance(part, LivePart):
-        found = _read_live(options, part)
-    else:
-        found = _read_live_snapshot(options)
     none = True
-    for batch in found:
+    for (batch,) in read_layers(options, part, (options.layer,)):
         if batch.num_rows:
             none = False
             yield batch
@@ -157,22 +159,28 @@ def read_part(options: SourceOptions, part: InputPartition) -> Iterator[RecordBa
         yield RecordBatch.from_pylist([], schema=layer_schema(options.layer))
 
 
-def _read_file(options: SourceOptions, part: FilePart) -> Iterator[RecordBatch]:
-    origin = part.origin
+def read_layers(
+    options: SourceOptions, part: InputPartition, layers: Sequence[str]
+) -> Iterator[list[RecordBatch]]:
+    """Read a partition once, and yield its rows in several layers."""
+    if isinstance(part, FilePart):
+        return _read_file(options, part, layers)
+    if isinstance(part, LivePart):
+        return _read_live(options, part, layers)
+    return _read_live_snapshot(options, layers)
+
+
+def _read_file(
+    options: SourceOptions, part: FilePart, layers: Sequence[str]
+) -> Iterator[list[RecordBatch]]:
+    origin, offsets = part.origin, (part.from_offset, part.to_offset)
     coverage = part.coverage() if options.fail_on_loss else None
     expected = part.first_offset
     with opened(origin.file) as (descriptor, _):
         for chunk in framing.read_chunks(
             descriptor, part.start, part.end, may_be_unwritten=part.last
         ):
-            found = rows(
-                options.layer,
-                chunk,
-                origin,
-                part.from_offset,
-                part.to_offset,
-                verify=options.verify,
-            )
+            found = _layers(options, layers, chunk, origin, offsets)
             if coverage is not None:
                 coverage.check(chunk)
             yield found
@@ -185,6 +193,16 @@ def _read_file(options: SourceOptions, part: FilePart) -> Iterator[RecordBatch]:
                 _check_fault(part, chunk, expected, descriptor, may_end=may_end)
     if coverage is not None:
         coverage.finish(part.next_offset)
+
+
+def _layers(
+    options: SourceOptions,
+    layers: Sequence[str],
+    chunk: Chunk,
+    origin: ChunkOrigin,
+    offsets: tuple[int, int],
+) -> list[RecordBatch]:
+    return [rows(layer, chunk, origin, *offsets, verify=options.verify) for layer in layers]
 
 
 def _check_fault(
@@ -209,32 +227,29 @@ def _check_fault(
     )
 
 
-def _read_live(options: SourceOptions, part: LivePart) -> Iterator[RecordBatch]:
+def _read_live(
+    options: SourceOptions, part: LivePart, layers: Sequence[str]
+) -> Iterator[list[RecordBatch]]:
     assert options.quorum is not None
     name = ",".join(options.quorum.addresses)
     origin = ChunkOrigin("leader", name, committed_end=part.to_offset)
-    with LiveReader(options.quorum) as reader:
+    with options.live_reader() as reader:
         for data in reader.batches(
             part.from_offset, part.to_offset, fail_on_loss=options.fail_on_loss
         ):
             chunk = framing.whole(data)
-            yield rows(
-                options.layer,
-                chunk,
-                origin,
-                part.from_offset,
-                part.to_offset,
-                verify=options.verify,
-            )
+            yield _layers(options, layers, chunk, origin, (part.from_offset, part.to_offset))
 
 
-def _read_live_snapshot(options: SourceOptions) -> Iterator[RecordBatch]:
+def _read_live_snapshot(
+    options: SourceOptions, layers: Sequence[str]
+) -> Iterator[list[RecordBatch]]:
     assert options.quorum is not None
-    with LiveReader(options.quorum) as reader:
+    with options.live_reader() as reader:
         offset, pieces = reader.snapshot()
     origin = ChunkOrigin("leader", ",".join(options.quorum.addresses), offset)
     for data in pieces:
-        yield rows(options.layer, framing.whole(data), origin, 0, OFFSET_MAX, verify=options.verify)
+        yield _layers(options, layers, framing.whole(data), origin, (0, OFFSET_MAX))
 
 
 def file_parts(
@@ -299,10 +314,11 @@ def chosen_snapshots(
 
 
 class QuorateReader(DataSourceReader):
-    """A batch read of the log."""
+    """A batch read of the log. wanted: what filters leave of it."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
+        self.wanted = WantedRows()
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
@@ -321,15 +337,16 @@ class QuorateReader(DataSourceReader):
                 if 0 <= options.start < start and replica.segments and options.fail_on_loss:
                     raise lost(options.start, start)
                 start = options.start
-            found += snapshot_parts(options, replica)
-            end = min(options.end_or_max, limit.end)
+            if self.wanted.snapshots:
+                found += snapshot_parts(options, replica)
+            start = max(start, self.wanted.start)
+            end = min(options.end_or_max, limit.end, self.wanted.end)
             found += file_parts(options, replica, start, end, committed_end=limit.committed_end)
         return found
 
     def _live(self) -> list[InputPartition]:
         options = self._options
-        assert options.quorum is not None
-        with LiveReader(options.quorum) as reader:
+        with options.live_reader() as reader:
             extent = reader.extent()
         start = extent.start if options.start is None else options.start
         if start < extent.start:
@@ -337,11 +354,26 @@ class QuorateReader(DataSourceReader):
                 raise lost(start, extent.start)
             start = extent.start
         end = min(extent.end, options.end_or_max)
-        snapshots = [LiveSnapshot(end)] if options.snapshots == NEWEST else []
+        is_wanted = options.snapshots == NEWEST and self.wanted.snapshots
+        snapshots = [LiveSnapshot(end)] if is_wanted else []
+        start, end = max(start, self.wanted.start), min(end, self.wanted.end)
         return [*snapshots, *ranges(start, end, options.records_per_partition)]
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         return read_part(self._options, partition)
+
+
+class FilteringReader(QuorateReader):
+    """A batch read that skips offsets which no row of the result has.
+
+    Spark rejects such a reader unless spark.sql.python.filterPushdown.enabled is true.
+    """
+
+    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802
+        """Narrow what is read. Spark applies all filters to the rows, too."""
+        for each in filters:
+            self.wanted.narrow(each)
+        return filters
 
 
 def _planned(plan: Callable[[], T]) -> T:
@@ -378,7 +410,7 @@ class QuorateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options = self._options
         if options.quorum is None:
             return _planned(self._file_extent)
-        with LiveReader(options.quorum) as reader:
+        with options.live_reader() as reader:
             extent = reader.extent()
         return extent.start, extent.end
 
@@ -463,7 +495,8 @@ class QuorateSource(DataSource):
         return from_arrow_schema(layer_schema(self._parsed().layer))
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002
-        return QuorateReader(self._parsed())
+        options = self._parsed()
+        return FilteringReader(options) if options.push_filters else QuorateReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802
         return QuorateStreamReader(self._parsed())

@@ -1,9 +1,10 @@
 """The state of the cluster as of an offset or a time, replayed from the ledger.
 
 1. `as_of` selects the rows: the newest snapshot that ends by then, and the log that follows it.
-2. `state` moves records that depend on each other to the same worker, in order (`shards`), and
-   replays them there on an image (`replay`). This takes one shuffle, and no more memory than the
-   state itself.
+   This takes one pass over the ledger.
+2. It moves records that depend on each other to the same worker, in order (`shards`), and replays
+   them there on an image (`replay`). This takes one shuffle, and no more memory than the state
+   itself.
 3. `table` returns the entities of one kind with their own columns.
 
 The result has one row per entity: kind, key, fields (JSON), and the offset of its last change.
@@ -11,10 +12,11 @@ The result has one row per entity: kind, key, fields (JSON), and the offset of i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -28,7 +30,7 @@ from quorate.spark.errors import CompactedError, OptionError
 from quorate.spark.fields import arrow_type
 from quorate.spark.layers import batch_of, with_order
 from quorate.spark.replay import StateReplay, fields_text
-from quorate.spark.shards import Shard, everywhere, sharded
+from quorate.spark.shards import ReplayRow, Shard, replayed_everywhere, sharded
 
 ROWS_PER_BUCKET = 500_000
 ROWS_AT_ONCE = 10_000
@@ -43,13 +45,14 @@ class Selection:
     """The input of a state. rows: with `seq`; offset: the end, exclusive.
 
     count: an upper bound on the number of rows. snapshot: the end offset of the snapshot used, or
-    None.
+    None. everywhere: the rows that every shard replays (see `shards`).
     """
 
     rows: DataFrame
     offset: int
     count: int
     snapshot: int | None
+    everywhere: list[ReplayRow]
 
 
 def select(
@@ -61,25 +64,21 @@ def select(
 ) -> Selection:
     """Select the rows that make up the state before `offset` (exclusive), at `time`, or now.
 
-    ledger: includes the rows of its snapshots if the log does not begin at 0. replica: required if
-    the ledger holds several. Raises CompactedError if the ledger does not reach back that far, and
-    OptionError for contradictory arguments.
+    Reads the ledger once. ledger: includes the rows of its snapshots if the log does not begin at
+    0. replica: required if the ledger holds several. Raises CompactedError if the ledger does not
+    reach back that far, and OptionError for contradictory arguments.
     """
     if offset is not None and time is not None:
         raise OptionError("specify an offset or a time, not both")
     if replica is not None:
         ledger = ledger.where(F.col("replica") == replica)
-    if time is not None:
-        offset = _offset_at(ledger, time)
-    extents = ledger.groupBy("replica", "snapshot").agg(
-        F.min("offset").alias("start"), F.max("offset").alias("last"), F.count("*").alias("rows")
-    )
-    found = extents.collect()
+    ledger = with_order(ledger)
+    found = _extents(ledger, time)
     if len({row.replica for row in found}) > 1:
         raise OptionError("the ledger contains several replicas: specify one")
     log = next((row for row in found if row.snapshot is None), None)
     ends = [row.snapshot for row in found if row.snapshot is not None]
-    target = offset
+    target = _offset_at(found, time) if time is not None else offset
     if target is None:
         target = max([*ends, 0 if log is None else log.last + 1])
     base = max((end for end in ends if end <= target), default=None)
@@ -92,24 +91,46 @@ def select(
         )
     in_log = F.col("snapshot").isNull() & (F.col("offset") >= begins) & (F.col("offset") < target)
     chosen = in_log if base is None else in_log | (F.col("snapshot") == base)
-    return Selection(with_order(ledger.where(chosen)), target, sum(row.rows for row in found), base)
+    everywhere = [
+        tuple(mark)
+        for row in found
+        for mark in row.everywhere
+        if (begins <= mark.offset < target if row.snapshot is None else row.snapshot == base)
+    ]
+    everywhere.sort(key=lambda mark: int(mark[2]))
+    count = sum(row.rows for row in found)
+    return Selection(ledger.where(chosen), target, count, base, everywhere)
 
 
-def _offset_at(ledger: DataFrame, time: datetime) -> int:
-    """The end offset of the log at a time.
+def _extents(ledger: DataFrame, time: datetime | None) -> list[Any]:
+    """What `select` needs to know about the log and each snapshot.
 
-    It follows from the timestamps in the log, and from the last timestamp that a snapshot contains.
+    by_time: the end offset at `time`, from the timestamps in the log, or from the last timestamp
+    that a snapshot contains.
     """
     moment = F.lit(time).cast("timestamp")
     contained = F.get_json_object("data", "$.lastContainedLogTimestamp").cast("long")
     is_header = (F.col("type") == "SNAPSHOT_HEADER") & F.col("snapshot").isNotNull()
     in_log = F.col("snapshot").isNull() & (F.col("timestamp") <= moment)
-    found = ledger.agg(
-        F.max(F.when(in_log, F.col("offset") + 1)),
-        F.max(F.when(is_header & (F.timestamp_millis(contained) <= moment), F.col("snapshot"))),
-    ).first()
-    assert found is not None
-    known = [int(value) for value in found if value is not None]
+    by_time = F.when(in_log, F.col("offset") + 1).when(
+        is_header & (F.timestamp_millis(contained) <= moment), F.col("snapshot")
+    )
+    return (
+        ledger.groupBy("replica", "snapshot")
+        .agg(
+            F.min("offset").alias("start"),
+            F.max("offset").alias("last"),
+            F.count("*").alias("rows"),
+            F.collect_list(replayed_everywhere("offset")).alias("everywhere"),
+            F.max(by_time).alias("by_time"),
+        )
+        .collect()
+    )
+
+
+def _offset_at(extents: Sequence[Any], time: datetime) -> int:
+    """The end offset of the log at a time."""
+    known = [int(row.by_time) for row in extents if row.by_time is not None]
     if not known:
         raise CompactedError(f"the log does not reach back to {time.isoformat()}")
     return max(known)
@@ -125,16 +146,11 @@ def as_of(
     """The state before an offset, at a time, or now: kind, key, fields, offset. See `select`."""
     chosen = select(ledger, offset=offset, time=time, replica=replica)
     buckets = max(BUCKETS_MIN, -(-chosen.count // ROWS_PER_BUCKET))
-    return state(chosen.rows, buckets)
-
-
-def state(rows: DataFrame, buckets: int = BUCKETS_MIN) -> DataFrame:
-    """The state after replaying the rows of one selection (see `select`)."""
-    marked = everywhere(rows, "offset")
+    everywhere = chosen.everywhere
 
     def play(found: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         replay = StateReplay()
-        shard = Shard(replay, marked)
+        shard = Shard(replay, everywhere)
         for batch in found:
             shard.apply(batch)
         shard.finish()
@@ -143,7 +159,7 @@ def state(rows: DataFrame, buckets: int = BUCKETS_MIN) -> DataFrame:
             rows = [(kind, key, fields_text(fields), at) for kind, key, fields, at in some]
             yield batch_of(rows, STATE_SCHEMA)
 
-    ordered = sharded(rows, buckets, "offset")
+    ordered = sharded(chosen.rows, buckets, "offset")
     return ordered.mapInArrow(play, from_arrow_schema(STATE_SCHEMA))
 
 

@@ -22,10 +22,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from quorate.common.identifiers import uuid_from_bytes
 from quorate.migration.errors import ZNodeError
 from quorate.migration.reading import read_all
 from quorate.migration.znodes import Tree, ZNode
-from quorate.records.primitives import uuid_from_bytes
 from quorate.spark.errors import NotALogError, PipelineError
 from quorate.spark.layers import batch_of
 from quorate.spark.replay import (

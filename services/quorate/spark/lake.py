@@ -1,0 +1,273 @@
+"""Tables of many clusters in Delta Lake or Apache Iceberg, and readers that see whole runs.
+
+Each table has the column `cluster`, the cluster's id, and is partitioned by it. Tables of rows with
+a time also have the column `date` (UTC), and are partitioned by that, too. A run replaces the rows
+of its cluster, each table in one transaction. The table `runs` comes last: it names the version
+(Delta) or the snapshot id (Iceberg) of each table that the run wrote. `newest_run` reads these
+versions. So a reader sees all tables of one run, even while another one writes or after one that
+died, and a retry leaves no row twice.
+
+A micro-batch of a stream is merged by offset in one transaction, so it may be repeated. A cluster
+must have only one writer at a time. Clusters may be written to the same tables at the same time.
+
+Both formats have the same SQL. They differ in how they name tables and versions.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import (
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from quorate.spark.columns import BATCHES, LEDGER
+from quorate.spark.errors import OptionError, PipelineError
+from quorate.spark.formats import CONNECTORS, TableFormat
+from quorate.spark.sinks import Range, Sink, has_jvm
+
+RUNS = "runs"
+CLUSTER, DATE = "cluster", "date"
+TIMES = {BATCHES: "base_timestamp", LEDGER: "timestamp", "history": "started"}
+"""The column with the time of a row, by table."""
+RUNS_SCHEMA = StructType(
+    [
+        StructField(CLUSTER, StringType()),
+        StructField("run", LongType()),
+        StructField("finished", TimestampType()),
+        StructField("versions", MapType(StringType(), LongType())),
+    ]
+)
+_CLUSTER_ID = re.compile(r"[\w.-]+", re.ASCII)
+_BATCH = "quorate_batch"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A complete run of a cluster. versions: those of the tables that it wrote, by name."""
+
+    sink: LakeSink
+    number: int
+    finished: datetime
+    versions: Mapping[str, int]
+
+    def table(self, name: str) -> DataFrame:
+        """Read a table of the cluster as the run left it. Raises PipelineError for unknown ones."""
+        if name not in self.versions:
+            raise PipelineError(
+                f"run {self.number} wrote no table {name!r}, only {', '.join(self.versions)}"
+            )
+        return self.sink.read_version(name, self.versions[name])
+
+
+class LakeSink(Sink):
+    """The tables of one cluster among those of others. cluster: its id."""
+
+    format: TableFormat
+
+    def __init__(self, spark: SparkSession, root: str, cluster: str) -> None:
+        if not _CLUSTER_ID.fullmatch(cluster):
+            raise OptionError(f"{cluster!r} is not a cluster id")
+        _require_connector(spark, self.format)
+        super().__init__(spark, root if "://" in root else str(Path(root).absolute()))
+        self.cluster = cluster
+        self._schemas: dict[str, StructType] = {}
+
+    @abstractmethod
+    def name(self, table: str) -> str:
+        """A table's name in SQL."""
+
+    @abstractmethod
+    def version(self, table: str) -> int:
+        """The current version of a table."""
+
+    def prepare(self) -> None:
+        """Create what contains the tables, if the format needs it."""
+
+    def refresh(self, table: str) -> None:
+        """Let this session see what others have written, if it caches tables."""
+
+    def checkpoint(self, name: str) -> str:
+        return self.path(f"_checkpoints/{self.cluster}/{name}")
+
+    def replace(self, name: str, rows: DataFrame) -> int:
+        rows = self._fitted(name, rows)
+        rows.writeTo(self.name(name)).overwrite(F.col(CLUSTER) == self.cluster)
+        return self.read(name).count()
+
+    def write_range(self, name: str, rows: DataFrame, offsets: Range) -> None:
+        rows = self._fitted(name, rows)
+        rows.createOrReplaceTempView(_BATCH)
+        # The constants let the format skip the files of other clusters and offsets.
+        rows.sparkSession.sql(
+            f"MERGE INTO {self.name(name)} AS held USING {_BATCH} AS batch "
+            f"ON held.`{CLUSTER}` = '{self.cluster}' AND held.snapshot IS NULL "
+            f"AND held.`offset` BETWEEN {offsets[0]} AND {offsets[1] - 1} "
+            "AND held.`offset` = batch.`offset` "
+            "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+        )
+
+    def read(self, name: str) -> DataFrame:
+        """Read the newest rows of the cluster, which may be those of an incomplete run."""
+        return self._mine(name, "")
+
+    def read_version(self, name: str, version: int) -> DataFrame:
+        """Read the rows of the cluster in one version of a table."""
+        return self._mine(name, f" VERSION AS OF {version}")
+
+    def _mine(self, name: str, suffix: str) -> DataFrame:
+        try:
+            self.refresh(name)
+            found = self.spark.sql(f"SELECT * FROM {self.name(name)}{suffix}")
+        except AnalysisException as error:
+            raise PipelineError(
+                f"{self.name(name)} does not contain a table, or no longer this version: "
+                f"{str(error).splitlines()[0]}"
+            ) from error
+        return found.where(F.col(CLUSTER) == self.cluster).drop(CLUSTER, DATE)
+
+    def finish(self, names: Iterable[str]) -> None:
+        versions = {name: self.version(name) for name in names}
+        self._prepared(RUNS, RUNS_SCHEMA)
+        newest = self._runs().first()
+        number = 1 if newest is None else newest["run"] + 1
+        row = (self.cluster, number, datetime.now(UTC), versions)
+        rows = self.spark.createDataFrame([row], RUNS_SCHEMA)
+        rows.writeTo(self.name(RUNS)).append()
+
+    def newest_run(self) -> Run:
+        """The newest complete run of the cluster. Raises PipelineError if there is none."""
+        newest = self._runs().first()
+        if newest is None:
+            raise PipelineError(f"{self.name(RUNS)} has no complete run of {self.cluster}")
+        return Run(self, newest["run"], newest["finished"], newest["versions"])
+
+    def _runs(self) -> DataFrame:
+        return self._mine(RUNS, "").orderBy(F.col("run").desc())
+
+    def _fitted(self, name: str, rows: DataFrame) -> DataFrame:
+        """The rows with exactly the columns of their table, which is prepared first."""
+        rows = rows.withColumn(CLUSTER, F.lit(self.cluster))
+        if name in TIMES:
+            rows = rows.withColumn(DATE, F.to_date(TIMES[name]))
+        schema = self._schemas.get(name)
+        if schema is None or not set(rows.columns) <= set(schema.names):
+            schema = self._schemas[name] = self._prepared(name, rows.schema)
+        missing = [each for each in schema if each.name not in rows.columns]
+        return rows.select(
+            "*", *(F.lit(None).cast(each.dataType).alias(each.name) for each in missing)
+        )
+
+    def _prepared(self, name: str, schema: StructType) -> StructType:
+        """Create a table, or add the columns that it lacks; return its schema."""
+        self.prepare()
+        table = self.name(name)
+        by = ", ".join(_quoted(each) for each in (CLUSTER, DATE) if each in schema.names)
+        self.spark.sql(
+            f"CREATE TABLE IF NOT EXISTS {table} ({_declared(schema)}) "
+            f"USING {self.format.value} PARTITIONED BY ({by})"
+        )
+        if CLUSTER not in self.spark.table(table).schema.names:
+            self._take_over(name, by)
+        present = self.spark.table(table).schema
+        added = StructType([each for each in schema if each.name not in present.names])
+        if not added.names:
+            return present
+        self.spark.sql(f"ALTER TABLE {table} ADD COLUMNS ({_declared(added)})")
+        return self.spark.table(table).schema
+
+    def _take_over(self, name: str, by: str) -> None:
+        """Add cluster and date to a table that release 0.1.0 wrote, which has one cluster's rows.
+
+        by: the columns by which it is partitioned from then on.
+        """
+        table = self.name(name)
+        date = f", to_date({_quoted(TIMES[name])}) AS `{DATE}`" if name in TIMES else ""
+        self.spark.sql(
+            f"CREATE OR REPLACE TABLE {table} USING {self.format.value} PARTITIONED BY ({by}) "
+            f"AS SELECT *, '{self.cluster}' AS `{CLUSTER}`{date} FROM {table}"
+        )
+
+
+class DeltaSink(LakeSink):
+    """Delta tables in folders below the root."""
+
+    format = TableFormat.DELTA
+
+    def name(self, table: str) -> str:
+        return f"delta.{_quoted(self.path(table))}"
+
+    def version(self, table: str) -> int:
+        newest: Any = self.spark.sql(f"DESCRIBE HISTORY {self.name(table)} LIMIT 1").first()
+        return int(newest["version"])
+
+
+class IcebergSink(LakeSink):
+    """Iceberg tables in a namespace of a catalog.
+
+    If Spark's settings do not define the catalog, it is a Hadoop catalog with its warehouse at the
+    root: for a file system whose renames are atomic, so not for S3. namespace: levels are separated
+    by dots.
+    """
+
+    format = TableFormat.ICEBERG
+
+    def __init__(
+        self, spark: SparkSession, root: str, cluster: str, *, catalog: str, namespace: str
+    ) -> None:
+        super().__init__(spark, root, cluster)
+        self._namespace = ".".join(map(_quoted, (catalog, *namespace.split("."))))
+        setting = f"spark.sql.catalog.{catalog}"
+        if spark.conf.get(setting, None) is None:
+            spark.conf.set(f"{setting}.type", "hadoop")
+            spark.conf.set(f"{setting}.warehouse", self.root)
+            spark.conf.set(setting, CONNECTORS[self.format].main_class)
+
+    def name(self, table: str) -> str:
+        return f"{self._namespace}.{_quoted(table)}"
+
+    def prepare(self) -> None:
+        self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {self._namespace}")
+
+    def refresh(self, table: str) -> None:
+        self.spark.catalog.refreshTable(self.name(table))
+
+    def version(self, table: str) -> int:
+        self.refresh(table)
+        refs = self.spark.sql(f"SELECT * FROM {self.name(table)}.refs")
+        newest: Any = refs.where(F.col("name") == "main").first()
+        return int(newest["snapshot_id"])
+
+
+def _require_connector(spark: SparkSession, table_format: TableFormat) -> None:
+    """Raise PipelineError if Spark lacks the connector. Spark Connect does not tell."""
+    connector = CONNECTORS[table_format]
+    jvm: Any = spark._jvm if has_jvm(spark) else None
+    if jvm is None or jvm.org.apache.spark.util.Utils.classIsLoadable(connector.main_class):
+        return
+    raise PipelineError(
+        f"this session of Spark has no connector for {table_format}: start it with "
+        f"--packages {connector.artifact(spark.version)}"
+    )
+
+
+def _declared(schema: StructType) -> str:
+    return ", ".join(f"{_quoted(each.name)} {each.dataType.simpleString()}" for each in schema)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

@@ -21,23 +21,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from contextlib import closing
-from functools import partial
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import replace
+from typing import Any
 
 from opentelemetry import trace
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
+from quorate.common.identifiers import uuid_from_bytes
 from quorate.metadata.requests import CreateAcls
-from quorate.raft.errors import ErrorCode
-from quorate.raft.types import Endpoint, ReplicaKey
-from quorate.records.primitives import uuid_from_bytes
+from quorate.raft.types import ReplicaKey
 from quorate.rpc.client.quorum_client import AdminError, ClientError
 from quorate.rpc.tls import TlsConfig
 from quorate.rpc.wire.values import FormatMode, FormatRequest
-from tenacity import retry_if_exception, stop_after_attempt, wait_random_exponential
-from tenacity.asyncio import AsyncRetrying
 
-from quorate_operator import certificates, manifests, naming
+from quorate_operator import certificates, manifests, naming, recovery
 from quorate_operator import plan as p
 from quorate_operator.authority import (
     REVISION_ANNOTATION,
@@ -47,6 +45,7 @@ from quorate_operator.authority import (
     secret_files,
 )
 from quorate_operator.kube import Kube, KubeError
+from quorate_operator.made import as_made
 from quorate_operator.naming import Object
 from quorate_operator.observe import (
     Locate,
@@ -57,44 +56,19 @@ from quorate_operator.observe import (
     issuer_of,
     metadata_client,
 )
-from quorate_operator.ownership import conflict, handed_over, is_controlled_by
+from quorate_operator.owned import labels_of
 from quorate_operator.resource import QuorumResource
+from quorate_operator.writer import MANAGER, ActionFailedError, LeaseLostError, ObjectWriter
 
 LOGGER = logging.getLogger(__name__)
 TRACER = trace.get_tracer("quorate.operator")
 
-MANAGER = "quorate-operator"
-CREATOR = "quorate-operator-create"
-"""The field manager of fields that are set only at creation, such as a StatefulSet's replicas."""
-
-ATTEMPTS = 3
 MEMBERSHIP_TIMEOUT_MS = 8_000
 """The timeout of voter set changes and leadership transfers; shorter than a lease."""
 
-T = TypeVar("T")
 
-
-class LeaseLostError(Exception):
-    """This process does not hold the lease, so it must not change anything."""
-
-
-class ActionFailedError(Exception):
-    """An action failed; the message is one line. The operator plans again.
-
-    failures: the errors by object, if the other objects of the action were changed.
-    """
-
-    def __init__(self, text: str, failures: Mapping[str, str] | None = None) -> None:
-        super().__init__(text)
-        self.failures: Mapping[str, str] = failures or {}
-
-
-class Actor:
-    """Executes actions.
-
-    is_leading: returns whether this process holds the lease. mutated: called with a description
-    after each mutation.
-    """
+class Actor(ObjectWriter):
+    """Executes actions."""
 
     def __init__(
         self,
@@ -103,10 +77,8 @@ class Actor:
         locate: Locate = naming.place,
         mutated: Callable[[str], None] = lambda _what: None,
     ) -> None:
-        self._kube = kube
+        super().__init__(kube, is_leading, mutated)
         self._locate = locate
-        self._is_leading = is_leading
-        self._mutated = mutated
 
     async def act(
         self, action: p.Action, quorum: QuorumResource, seen: Snapshot, tls: TlsConfig | None
@@ -132,18 +104,24 @@ class Actor:
             case p.CreateRecord(cluster_id, adopted):
                 cluster_id = cluster_id or new_cluster_id()
                 made = manifests.record(quorum, cluster_id, adopted=adopted)
-                await self._create_once(quorum, made)
+                await self.create_once(quorum, made)
+            case p.StartRestore(cluster_id):
+                await self._start_restore(quorum, cluster_id)
             case p.MarkBootstrapped(cluster_id):
-                await self._create_once(quorum, manifests.marker(quorum, cluster_id))
+                await self.create_once(quorum, manifests.marker(quorum, cluster_id))
             case p.Resize(replicas, before):
                 await self._resize(quorum, seen, replicas, before)
             case p.RestartPod(ordinal, uid):
                 name = naming.pod(quorum.name, ordinal)
                 version = seen.pods[ordinal]["metadata"]["resourceVersion"]
-                await self._mutate(
+                await self.mutate(
                     f"delete Pod/{name} {uid}",
-                    self._again(self._kube.delete, "Pod", quorum.namespace, name, uid, version),
+                    self.again(self._kube.delete, "Pod", quorum.namespace, name, uid, version),
                 )
+            case p.SetFenced():
+                await self._fence(quorum, seen, frozenset(action.ordinals))
+            case p.ExpandVolume(ordinal, size):
+                await self._expand(quorum, seen, ordinal, size)
             case p.FormatNode():
                 await self._format(quorum, action, tls)
             case p.AddVoter() | p.RemoveVoter() | p.TransferLeadership():
@@ -151,70 +129,27 @@ class Actor:
             case p.GrantBrokers(principals):
                 await self._grant(quorum, principals, seen, tls)
 
-    async def _mutate(self, what: str, call: Coroutine[Any, Any, T]) -> T:
-        """Await a call that changes something; `what` names the change. Raises LeaseLostError."""
-        with closing(call):
-            if not await self._is_leading():
-                raise LeaseLostError("this process no longer holds the lease")
-            result = await call
-        self._mutated(what)
-        return result
-
     # --- Kubernetes -------------------------------------------------------------------------------
 
-    async def _again(self, call: Callable[..., T], *arguments: object) -> T:
-        """Call the API; try transient errors again, up to ATTEMPTS times in all."""
-        retrying = AsyncRetrying(
-            retry=retry_if_exception(lambda e: isinstance(e, KubeError) and e.may_pass),
-            stop=stop_after_attempt(ATTEMPTS),
-            wait=wait_random_exponential(multiplier=0.4, max=2.0),
-            reraise=True,
-        )
-        return await retrying(partial(asyncio.to_thread, call, *arguments))
-
-    async def _create_once(self, quorum: QuorumResource, made: Object) -> None:
-        """Create an object, or keep the Quorum's existing one.
-
-        Raises ActionFailedError if a foreign object has the name.
-        """
-        kind = made["kind"]
+    async def _start_restore(self, quorum: QuorumResource, cluster_id: str) -> None:
+        claim = recovery.claim(quorum)
+        kind, name = claim["kind"], claim["metadata"]["name"]
         try:
-            await self._mutate(
-                f"create {manifests.key(made)}",
-                self._again(self._kube.create, kind, quorum.namespace, made, CREATOR),
-            )
+            created = self.again(self._kube.create, kind, quorum.namespace, claim, MANAGER)
+            await self.mutate(f"create {kind}/{name}", created)
         except KubeError as error:
             if not error.is_conflict:
                 raise
-            await self._own(quorum, kind, made["metadata"]["name"])
-
-    async def _own(self, quorum: QuorumResource, kind: str, name: str) -> Object | None:
-        """Return the Quorum's object, or None if no object has the name.
-
-        Raises ActionFailedError if a foreign object has the name.
-        """
-        found = await self._again(self._kube.get, kind, quorum.namespace, name)
-        if found is not None and not is_controlled_by(found, quorum.uid):
-            raise ActionFailedError(conflict(kind, found, quorum.name))
-        return found
-
-    async def _put(self, quorum: QuorumResource, made: Object, stamp: str) -> None:
-        """Create an object, or change the one that is the Quorum's own."""
-        kind, name = made["kind"], made["metadata"]["name"]
-        found = await self._own(quorum, kind, name)
-        if found is None:
-            call = self._again(self._kube.create, kind, quorum.namespace, made, CREATOR)
-        else:
-            await self._hand_over(quorum, kind, found)
-            metadata = {**made["metadata"], "uid": found["metadata"]["uid"]}
-            body = {**made, "metadata": metadata}
-            call = self._again(self._kube.apply, quorum.namespace, body, MANAGER)
-        await self._mutate(f"apply {kind}/{name} {stamp}", call)
+            found = await self.again(self._kube.get, kind, quorum.namespace, name)
+            labels = naming.selector(quorum.name).items()
+            if found is None or not labels <= labels_of(found).items():
+                raise ActionFailedError(f"{kind}/{name} exists and is not the Quorum's") from None
+        await self.create_once(quorum, recovery.job(quorum, cluster_id))
 
     async def _create_stateful_set(self, quorum: QuorumResource, replicas: int) -> None:
         manifest = manifests.objects(quorum)[f"StatefulSet/{quorum.name}"]
         manifest["spec"]["replicas"] = replicas
-        await self._create_once(quorum, manifest)
+        await self.create_once(quorum, manifest)
 
     async def _resize(
         self, quorum: QuorumResource, seen: Snapshot, replicas: int, before: int
@@ -223,14 +158,37 @@ class Actor:
         assert seen.observed.size == before, "the plan is based on this observation"
         version = seen.stateful_set["metadata"]["resourceVersion"]
         body = {"metadata": {"resourceVersion": version}, "spec": {"replicas": replicas}}
-        await self._mutate(
+        await self.mutate(
             f"resize StatefulSet/{quorum.name} from {before} to {replicas}, version {version}",
             asyncio.to_thread(self._kube.merge, "StatefulSet", quorum.namespace, quorum.name, body),
         )
 
+    async def _fence(
+        self, quorum: QuorumResource, seen: Snapshot, ordinals: frozenset[int]
+    ) -> None:
+        fenced = replace(as_made(quorum, seen.stateful_set), fenced=ordinals)
+        made = manifests.objects(fenced)[f"StatefulSet/{quorum.name}"]
+        await self.put(quorum, made, manifests.stamp_of(made))
+
+    async def _expand(
+        self, quorum: QuorumResource, seen: Snapshot, ordinal: int, size: str
+    ) -> None:
+        name = naming.claim(quorum.name, ordinal)
+        metadata = seen.claims[ordinal]["metadata"]
+        version = metadata["resourceVersion"]
+        kind = "PersistentVolumeClaim"
+        body = {
+            "metadata": {"uid": metadata["uid"], "resourceVersion": version},
+            "spec": {"resources": {"requests": {"storage": size}}},
+        }
+        await self.mutate(
+            f"expand {kind}/{name} to {size}, version {version}",
+            asyncio.to_thread(self._kube.merge, kind, quorum.namespace, name, body),
+        )
+
     async def _apply(self, quorum: QuorumResource, seen: Snapshot, names: tuple[str, ...]) -> None:
         """Apply each object: one that is rejected does not keep the others from being applied."""
-        wanted = manifests.objects(quorum)
+        wanted = manifests.objects(as_made(quorum, seen.stateful_set))
         failures: dict[str, str] = {}
         for name in names:
             try:
@@ -251,32 +209,9 @@ class Actor:
         if kind == "Secret":
             await self._issue(quorum, seen, title)
         elif wanted is not None:
-            await self._put(quorum, wanted, manifests.stamp_of(wanted))
+            await self.put(quorum, wanted, manifests.stamp_of(wanted))
         else:
-            await self._delete(quorum, kind, title)
-
-    async def _hand_over(self, quorum: QuorumResource, kind: str, found: Object) -> None:
-        """Hand field ownership over, so that an apply can remove fields set at creation."""
-        metadata = found["metadata"]
-        before = metadata.get("managedFields") or []
-        after = handed_over(before, CREATOR, MANAGER)
-        if after == before:
-            return
-        name, version = metadata["name"], metadata["resourceVersion"]
-        body = {"metadata": {"resourceVersion": version, "managedFields": after}}
-        await self._mutate(
-            f"hand over {kind}/{name}, version {version}",
-            asyncio.to_thread(self._kube.merge, kind, quorum.namespace, name, body),
-        )
-
-    async def _delete(self, quorum: QuorumResource, kind: str, name: str) -> None:
-        found = await self._own(quorum, kind, name)
-        if found is not None:
-            uid = found["metadata"]["uid"]
-            await self._mutate(
-                f"delete {kind}/{name} {uid}",
-                self._again(self._kube.delete, kind, quorum.namespace, name, uid),
-            )
+            await self.delete(quorum, kind, title)
 
     # --- certificates -----------------------------------------------------------------------------
 
@@ -285,7 +220,7 @@ class Actor:
         if seen.authority is not None:
             return seen.authority
         name = naming.authority_secret(quorum.name)
-        found = authority_of(await self._own(quorum, "Secret", name))
+        found = authority_of(await self.own(quorum, "Secret", name))
         if found is None:
             pair = await asyncio.to_thread(
                 certificates.new_authority, _authority_name(quorum), days=quorum.authority_days
@@ -293,8 +228,8 @@ class Actor:
             data = {"tls.crt": pair.certificate, "tls.key": pair.key}
             revision = {REVISION_ANNOTATION: str(quorum.authority_revision)}
             made = manifests.secret(quorum, name, data, "kubernetes.io/tls", revision)
-            await self._create_once(quorum, made)
-            found = authority_of(await self._own(quorum, "Secret", name))
+            await self.create_once(quorum, made)
+            found = authority_of(await self.own(quorum, "Secret", name))
         if found is None:
             raise certificates.CertificateError(
                 f"the Secret {name} holds no certificate authority: delete it to have a new one "
@@ -308,7 +243,7 @@ class Actor:
             await self._rotate(quorum, authority, name)
             return
         issuer = issuer_of(quorum, authority)
-        known = secret_files(await self._own(quorum, "Secret", name))
+        known = secret_files(await self.own(quorum, "Secret", name))
         kind = "Opaque"
         if name == naming.node_secret(quorum.name):
             files = await asyncio.to_thread(
@@ -325,7 +260,7 @@ class Actor:
             hosts = quorum.client_hosts(name)
             files = await asyncio.to_thread(issuer.client_files, known, called, hosts)
         made = manifests.secret(quorum, name, files, kind)
-        await self._put(quorum, made, manifests.digest(made))
+        await self.put(quorum, made, manifests.digest(made))
 
     async def _rotate(self, quorum: QuorumResource, authority: Authority, name: str) -> None:
         """Take the next step of the authority's rotation, from the observed version."""
@@ -343,7 +278,7 @@ class Actor:
             "expired" if authority.is_expired() else "valid",
             authority.phase.value,
         )
-        await self._mutate(
+        await self.mutate(
             f"step Secret/{name} {authority.phase.value}, version {authority.version}",
             asyncio.to_thread(self._kube.merge, "Secret", quorum.namespace, name, patch),
         )
@@ -354,13 +289,13 @@ class Actor:
         self, quorum: QuorumResource, action: p.FormatNode, tls: TlsConfig | None
     ) -> None:
         name = naming.pod(quorum.name, action.ordinal)
-        pod = await self._again(self._kube.get, "Pod", quorum.namespace, name)
+        pod = await self.again(self._kube.get, "Pod", quorum.namespace, name)
         if pod is None or pod["metadata"]["uid"] != action.uid:
             raise ActionFailedError(f"FormatNode: pod {name} was replaced in the meantime")
         mode = FormatMode.STANDALONE if action.standalone else FormatMode.NO_INITIAL_CONTROLLERS
         address = address_of(quorum, action.ordinal, self._locate)
         async with dial(quorum, [action.ordinal], tls, self._locate) as client:
-            await self._mutate(
+            await self.mutate(
                 f"format {action.ordinal} {action.uid} {mode.name}",
                 client.format_node(address, FormatRequest(action.cluster_id, mode)),
             )
@@ -388,7 +323,7 @@ class Actor:
                     what = f"transfer leadership of epoch {epoch} to {target}"
                     call = client.transfer_leadership(target, timeout_ms=MEMBERSHIP_TIMEOUT_MS)
             try:
-                await self._mutate(what, call)
+                await self.mutate(what, call)
             except AdminError as error:
                 is_gone = error.code is ErrorCode.VOTER_NOT_FOUND
                 if not (is_gone and isinstance(action, p.RemoveVoter)):
@@ -405,7 +340,7 @@ class Actor:
         acls = tuple(cluster_action(principal) for principal in principals)
         async with metadata_client(quorum, known, tls, self._locate) as client:
             what = f"grant the cluster action to {', '.join(principals)}"
-            answer = await self._mutate(what, client.ask(CreateAcls(acls)))
+            answer = await self.mutate(what, client.ask(CreateAcls(acls)))
         for result in answer.results:
             if result.error is not ErrorCode.NONE:
                 text = result.message or result.error.name
@@ -432,3 +367,6 @@ def new_cluster_id() -> str:
         text = uuid_from_bytes(uuid.uuid4().bytes)
         if not text.startswith("-"):
             return text
+
+
+__all__ = ["ActionFailedError", "Actor", "LeaseLostError", "new_cluster_id"]

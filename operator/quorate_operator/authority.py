@@ -55,14 +55,16 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """The authority in the Secret. since: when the last step was taken. version: the Secret's."""
+    """The authority in the Secret."""
 
     signer: Pair
     successor: Pair | None = None
     predecessor: str = ""
     revision: int = 1
     since: dt.datetime | None = None
+    """When the last step was taken."""
     version: str = ""
+    """The version of the Secret."""
 
     @property
     def phase(self) -> Phase:

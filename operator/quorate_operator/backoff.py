@@ -26,11 +26,13 @@ def delay_s(failures: int, longest_s: float = LONGEST_S) -> float:
 
 @dataclass(slots=True)
 class _Failed:
-    """A target whose last attempt failed. count: how many in a row. due_at: on the clock."""
+    """A target whose last attempt failed."""
 
     text: str
     count: int
+    """How many attempts failed in a row."""
     due_at: float
+    """When the next attempt is due, on the clock."""
 
 
 @dataclass(slots=True)

@@ -21,6 +21,7 @@ from quorate_operator.values import (
     Reason,
     Resize,
     RestartPod,
+    StartRestore,
     targets,
 )
 
@@ -111,11 +112,45 @@ def bootstrap(desired: Desired, observed: Observed) -> OperatorPlan:
                 Reason.BOOTSTRAP_RECORD_LOST,
                 f"node {seed_id} is empty but {formatted} are not: not formatting it standalone",
             )
+        if desired.recovers:
+            return waiting(
+                Reason.RECOVERY_FAILED,
+                f"node {seed_id} is empty, although a backup was restored to its volume: delete "
+                "the Quorum and its volumes, and create it again",
+            )
         action = FormatNode(SEED, seed.uid, observed.record.cluster_id, standalone=True)
         return OperatorPlan(action, f"format node {seed_id} to start the quorum")
     return restart_dead(observed) or waiting(
         Reason.WAITING_FOR_LEADER,
         f"waiting for node {seed_id} to start the quorum: {_problem(seed)}",
+    )
+
+
+def recover(desired: Desired, observed: Observed) -> OperatorPlan | None:
+    """Restore a backup to the first voter's empty volume, before the quorum has pods.
+
+    None if there is nothing to restore, or it is done, or there are volumes that may hold a
+    cluster: their pods show whether they do.
+    """
+    if not desired.recovers or observed.is_bootstrapped:
+        return None
+    if observed.record is None:
+        if observed.volumes:
+            return None
+        return _new_cluster(desired, observed)
+    found = observed.restore
+    if found is None:
+        text = f"restore the backup to the volume of node {observed.ids.of(SEED)}"
+        return OperatorPlan(StartRestore(observed.record.cluster_id), text)
+    if found.succeeded:
+        return None
+    if found.succeeded is None:
+        text = f"Job/{found.name} restores the backup"
+        return waiting(Reason.RECOVERING, f"{text}: {found.message}" if found.message else text)
+    return waiting(
+        Reason.RECOVERY_FAILED,
+        f"Job/{found.name}: {found.message}; no pod was created: delete the Job to try again, or "
+        "the Quorum and its volume claim to begin with another backup",
     )
 
 
@@ -142,6 +177,16 @@ def _first_record(desired: Desired, observed: Observed) -> OperatorPlan:
             return OperatorPlan(refusals=(_another_cluster(desired, cluster_id),))
         action = CreateRecord(cluster_id, adopted=True)
         return OperatorPlan(action, f"adopt the disks of cluster {cluster_id}")
+    if desired.recovers:
+        return waiting(
+            Reason.RECOVERY_FAILED,
+            "the Quorum has volumes that hold no cluster, and no backup was restored to them: "
+            "delete the Quorum and its volumes, and create it again",
+        )
+    return _new_cluster(desired, observed)
+
+
+def _new_cluster(desired: Desired, observed: Observed) -> OperatorPlan:
     if observed.known_cluster_id:
         return waiting(
             Reason.BOOTSTRAP_RECORD_LOST,
@@ -156,6 +201,11 @@ def _first_record(desired: Desired, observed: Observed) -> OperatorPlan:
 def without_leader(desired: Desired, observed: Observed) -> OperatorPlan:
     """Step 3: only actions that need no agreement of the quorum."""
     found = create_pods(desired, observed, observed.known_voters)
+    if observed.size == 0:
+        # It hibernated: whatever its status says, every disk may be needed for a majority.
+        size = size_for(desired, observed)
+        if observed.foreign_volumes.isdisjoint(range(size)):
+            found = Resize(size, 0), f"wake: create the pods up to ordinal {size - 1}"
     if found is not None:
         return OperatorPlan(*found)
     problems = [f"node {node.id}: {_problem(node)}" for node in observed.nodes if not node.answers]
@@ -164,18 +214,18 @@ def without_leader(desired: Desired, observed: Observed) -> OperatorPlan:
 
 
 def restart_dead(observed: Observed) -> OperatorPlan | None:
-    """Restart a dead outdated pod: it loses nothing, and gets the newer template.
+    """Restart a dead pod that needs it: nothing is lost, and it gets the newer template.
 
-    The first for which an attempt is due, so that one that cannot be deleted holds up no other.
+    Choose the first pod whose attempt is due: one that cannot be deleted must not delay the others.
     """
     found = [
-        RestartPod(node.ordinal, node.uid)
+        (RestartPod(node.ordinal, node.uid), node.restart_reason)
         for node in observed.nodes
-        if node.outdated and is_dead(node) and not node.terminating
+        if node.restart_reason and is_dead(node) and not node.terminating
     ]
-    due = [action for action in found if not any(map(observed.failure, targets(action)))]
-    for action in (due or found)[:1]:
-        return OperatorPlan(action, f"restart pod {action.ordinal}: outdated, dead")
+    due = [each for each in found if not any(map(observed.failure, targets(each[0])))]
+    for action, why in (due or found)[:1]:
+        return OperatorPlan(action, f"restart pod {action.ordinal}: {why}, dead")
     return None
 
 

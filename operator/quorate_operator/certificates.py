@@ -227,15 +227,13 @@ def broker_hosts(quorum: str, namespace: str, ordinal: int) -> Sequence[str]:
 
 @dataclass(frozen=True, slots=True)
 class Issuer:
-    """Issues the certificates that are due and keeps the others.
-
-    trusted: the authorities that all nodes and clients trust, PEM. days: how long a certificate is
-    valid.
-    """
+    """Issues the certificates that are due and keeps the others."""
 
     signer: Pair
     trusted: str
+    """The authorities that all nodes and clients trust, PEM."""
     days: int
+    """How many days a certificate is valid."""
 
     def node_files(
         self,

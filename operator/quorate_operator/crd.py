@@ -13,12 +13,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from quorate_operator import schema
+from quorate_operator.crd_pod import peers, pod_template, strings
 from quorate_operator.crd_rules import QUANTITY, Schema, kept, kept_as_created, kept_volume
+from quorate_operator.destination import destination
 from quorate_operator.naming import (
+    APPROVED_ANNOTATION,
     BROKER_ID_FIRST,
     BROKERS_MAX,
     FIRST_NODE_ID_MAX,
-    GROUP,
     KAFKA_PORT,
     KAFKA_SSL,
     KIND,
@@ -28,10 +31,14 @@ from quorate_operator.naming import (
     PLURAL,
     SETTING_PATTERN,
     USABLE_LABEL,
-    VERSION,
+    VOLUME_SIZE,
     ZOOKEEPER_CA,
     ZOOKEEPER_PAIR,
 )
+from quorate_operator.windows import DAYS, HOURS_MAX, START_PATTERN
+
+REVISION = 2
+"""The revision of the schema. Raise it with each change, and never use one twice."""
 
 CONDITIONS = (
     "Ready",
@@ -42,39 +49,10 @@ CONDITIONS = (
     "Degraded",
     "DataLossRisk",
     "Conflict",
+    "Hibernated",
+    "Fenced",
     "Paused",
 )
-
-
-def _text(description: str, **more: Any) -> Schema:
-    return {"type": "string", "description": description, **more}
-
-
-def _integer(description: str, **more: Any) -> Schema:
-    return {"type": "integer", "description": description, **more}
-
-
-def _boolean(description: str, **more: Any) -> Schema:
-    return {"type": "boolean", "description": description, **more}
-
-
-def _object(description: str, properties: dict[str, Schema], **more: Any) -> Schema:
-    return {"type": "object", "description": description, "properties": properties, **more}
-
-
-def _free(description: str, kind: str = "object", **more: Any) -> Schema:
-    """A field of a Kubernetes type, which the API server validates when it creates the pod."""
-    schema: Schema = {"type": kind, "description": description, **more}
-    if kind == "array":
-        schema["items"] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    else:
-        schema["x-kubernetes-preserve-unknown-fields"] = True
-    return schema
-
-
-def _strings(description: str, **more: Any) -> Schema:
-    values = {"type": "string", "maxLength": 1024}
-    return {"type": "object", "description": description, "additionalProperties": values, **more}
 
 
 def _identity() -> dict[str, Schema]:
@@ -85,7 +63,7 @@ def _identity() -> dict[str, Schema]:
         "message": f"the chart's brokers have the node ids from {BROKER_ID_FIRST} on",
     }
     return {
-        "firstNodeId": _integer(
+        "firstNodeId": schema.integer(
             "Pod N is node firstNodeId + N. No broker may have one of these ids: 3000 is a good "
             "choice for the migration of a Kafka cluster. Cannot be changed later.",
             minimum=0,
@@ -93,7 +71,7 @@ def _identity() -> dict[str, Schema]:
             default=0,
             **{"x-kubernetes-validations": [apart]},
         ),
-        "clusterId": _text(
+        "clusterId": schema.text(
             "The id of the new cluster; default: a random one. A migration needs the id of the "
             "Kafka cluster to migrate. Cannot be changed later.",
             pattern="^[A-Za-z0-9_-]{22}$",
@@ -101,21 +79,50 @@ def _identity() -> dict[str, Schema]:
     }
 
 
+def _bootstrap() -> Schema:
+    recovery = schema.object(
+        "Restores a backup, instead of starting empty. The new cluster has another id.",
+        {
+            "source": destination("Where the archive is."),
+            "toOffset": schema.integer(
+                "Only the records before this offset.", minimum=0, format="int64"
+            ),
+            "toTime": schema.text(
+                "Only the records before the first one that is later.", format="date-time"
+            ),
+        },
+        required=["source"],
+        **{
+            "x-kubernetes-validations": [
+                {
+                    "rule": "!has(self.toOffset) || !has(self.toTime)",
+                    "message": "toOffset and toTime cannot be used together",
+                }
+            ]
+        },
+    )
+    return schema.object(
+        "How the quorum begins. Ignored once it has begun. Cannot be changed later.",
+        {"recovery": recovery},
+        required=["recovery"],
+    )
+
+
 def _kafka() -> dict[str, Schema]:
     """The fields for Kafka brokers."""
     return {
-        "kafkaListener": _object(
+        "kafkaListener": schema.object(
             f"A listener on port {KAFKA_PORT} that speaks the Kafka protocol to Kafka's brokers "
             "and tools.",
             {
-                "enabled": _boolean(
+                "enabled": schema.boolean(
                     "Whether nodes have the listener. A migration implies it, and migrated brokers "
                     "stay on it when `migration` is removed.",
                     default=False,
                 ),
                 # No default: the API server would set it in Quorums that exist, whose brokers
                 # use PLAINTEXT.
-                "protocol": _text(
+                "protocol": schema.text(
                     "SSL: encrypted with the nodes' certificates, and every client presents one "
                     "(`clients`). Not set: PLAINTEXT, which disables the operator's authorizer.",
                     enum=["PLAINTEXT", KAFKA_SSL],
@@ -123,22 +130,22 @@ def _kafka() -> dict[str, Schema]:
             },
             default={},
         ),
-        "migration": _object(
+        "migration": schema.object(
             "Migrates a Kafka cluster from ZooKeeper (KIP-866). Its brokers connect to the "
             f"controllers at port {KAFKA_PORT}. Needs clusterId and firstNodeId.",
             {
-                "enabled": _boolean(
+                "enabled": schema.boolean(
                     "Set to false once all brokers run in KRaft mode: ends the migration "
                     "permanently. The listener for brokers stays open.",
                     default=True,
                 ),
-                "zookeeperConnect": _text(
+                "zookeeperConnect": schema.text(
                     "The ZooKeeper ensemble, HOST:PORT,…/CHROOT.", minLength=1, maxLength=1024
                 ),
-                "tls": _object(
+                "tls": schema.object(
                     "TLS for connections to ZooKeeper.",
                     {
-                        "secretName": _text(
+                        "secretName": schema.text(
                             f"A Secret with {ZOOKEEPER_CA}, the authorities that issue ZooKeeper's "
                             "certificates, and, if ZooKeeper requires client certificates, "
                             f"{ZOOKEEPER_PAIR}: private key and certificate in one file. The "
@@ -157,54 +164,65 @@ def _kafka() -> dict[str, Schema]:
 
 def _storage() -> Schema:
     retention = {
-        field: _text(text, enum=["Retain", "Delete"], default="Retain")
+        field: schema.text(text, enum=["Retain", "Delete"], default="Retain")
         for field, text in (
             ("whenDeleted", "Whether to keep the volumes when the Quorum is deleted."),
             ("whenScaled", "Whether to keep the volumes of nodes that are removed."),
         )
     }
-    return _object(
-        "The volume of each node. size and storageClassName cannot be changed once the StatefulSet "
-        "exists.",
+    return schema.object(
+        "The volume of each node. storageClassName cannot be changed once the StatefulSet exists.",
         {
-            "size": _text(
-                "The size, as in a PersistentVolumeClaim.",
-                default="10Gi",
+            "size": schema.text(
+                "As in a PersistentVolumeClaim. Volumes are expanded if their StorageClass allows "
+                "it, and never become smaller.",
+                default=VOLUME_SIZE,
                 maxLength=32,
                 pattern=QUANTITY,
             ),
-            "storageClassName": _text(
+            "storageClassName": schema.text(
                 "Default: the cluster's default StorageClass.", maxLength=253
             ),
-            "retention": _object("Whether volumes are kept or deleted.", retention, default={}),
+            "retention": schema.object(
+                "Whether volumes are kept or deleted.", retention, default={}
+            ),
         },
         default={},
     )
 
 
-def _pod_template() -> Schema:
-    return _object(
-        "Fields of the pod template.",
+def _rollout() -> Schema:
+    window = schema.object(
+        "A time of the week, in UTC.",
         {
-            "labels": _strings("Additional labels of the pods.", maxProperties=32),
-            "annotations": _strings("Additional annotations of the pods.", maxProperties=32),
-            "resources": _free("Resources of the controller container."),
-            "nodeSelector": _strings("As in a pod.", maxProperties=32),
-            "tolerations": _free("As in a pod.", "array", maxItems=32),
-            "affinity": _free("As in a pod."),
-            "topologySpreadConstraints": _free(
-                "As in a pod; default: spread over zones and nodes where possible.",
-                "array",
-                maxItems=8,
+            "days": {
+                "type": "array",
+                "description": "Default: every day.",
+                "items": {"type": "string", "enum": [*DAYS]},
+                "maxItems": len(DAYS),
+                "x-kubernetes-list-type": "set",
+            },
+            "start": schema.text("HH:MM.", pattern=START_PATTERN),
+            "hours": schema.integer("Duration.", minimum=1, maximum=HOURS_MAX),
+        },
+        required=["start", "hours"],
+    )
+    return schema.object(
+        "When live pods are restarted for a changed image, setting or pod template. Pods that are "
+        "dead, and pods that restart for another reason, get it at once.",
+        {
+            "approval": schema.text(
+                f"Manual: pods wait until the annotation {APPROVED_ANNOTATION} of the Quorum is "
+                "status.updateRevision.",
+                enum=["Automatic", "Manual"],
+                default="Automatic",
             ),
-            "imagePullSecrets": _free("As in a pod.", "array", maxItems=8),
-            "priorityClassName": _text("As in a pod.", maxLength=253),
-            "terminationGracePeriodSeconds": _integer(
-                "Time for a controller to shut down and, if it leads, to transfer leadership.",
-                minimum=5,
-                maximum=600,
-                default=30,
-            ),
+            "windows": {
+                "type": "array",
+                "description": "Maintenance windows; default: any time.",
+                "items": window,
+                "maxItems": 16,
+            },
         },
         default={},
     )
@@ -213,7 +231,7 @@ def _pod_template() -> Schema:
 def _spec() -> Schema:
     own = ", ".join(f"'{name}'" for name in OWN_SETTINGS)
     apart = "".join(f" && !name.startsWith('{prefix}')" for prefix in OWN_PREFIXES)
-    config = _strings(
+    config = strings(
         "Settings of the controllers under Kafka's names (`quorate config-docs` lists them). Names "
         "are lower-case words separated by dots.",
         maxProperties=64,
@@ -228,65 +246,66 @@ def _spec() -> Schema:
             "message": "setting names are lower-case words separated by dots",
         },
     ]
-    return _object(
+    return schema.object(
         "The desired state of the quorum.",
         {
-            "replicas": _integer(
+            "replicas": schema.integer(
                 "Number of voters; an odd number tolerates the most failures for its cost.",
                 minimum=1,
                 maximum=NODES_MAX,
                 default=3,
             ),
             **_identity(),
+            "bootstrap": _bootstrap(),
             **_kafka(),
-            "image": _text(
+            "image": schema.text(
                 "The controllers' image, from a repository that the operator allows.",
                 minLength=1,
                 maxLength=512,
             ),
-            "imagePullPolicy": _text(
+            "imagePullPolicy": schema.text(
                 "As in a pod.", enum=["Always", "IfNotPresent", "Never"], default="IfNotPresent"
             ),
             "storage": _storage(),
-            "podTemplate": _pod_template(),
-            "tls": _object(
+            "podTemplate": pod_template(),
+            "tls": schema.object(
                 "Mutual TLS between nodes, and between nodes and clients.",
                 {
-                    "enabled": _boolean("Cannot be changed later.", default=True),
-                    "certificateDays": _integer(
+                    "enabled": schema.boolean("Cannot be changed later.", default=True),
+                    "certificateDays": schema.integer(
                         "Validity of a certificate in days; renewed after two thirds of it.",
                         minimum=1,
                         maximum=825,
                         default=90,
                     ),
-                    "brokerCertificates": _integer(
+                    "brokerCertificates": schema.integer(
                         "Number of brokers for which certificates are issued, in NAME-broker-tls.",
                         minimum=0,
                         maximum=BROKERS_MAX,
                         default=0,
                     ),
-                    "authorityDays": _integer(
+                    "authorityDays": schema.integer(
                         "Validity of the authority in days; replaced after two thirds of it.",
                         minimum=2,
                         maximum=7300,
                         default=3650,
                     ),
-                    "authorityRevision": _integer(
+                    "authorityRevision": schema.integer(
                         "Changing this number replaces the authority, without a restart.",
                         minimum=1,
                         default=1,
                     ),
-                    "rotationWaitSeconds": _integer(
+                    "rotationWaitSeconds": schema.integer(
                         "Minimum time for clients to reload their files, in each of the two steps "
                         "that replace the authority.",
                         minimum=0,
                         maximum=604800,
                         default=300,
                     ),
-                    "certManager": _object(
+                    "certManager": schema.object(
                         "Certificates from cert-manager, in the Secrets NAME-node-N-tls, "
                         "NAME-client-tls and NAME-operator-tls.",
-                        {"enabled": _boolean("Cannot be changed later.", default=False)},
+                        {"enabled": schema.boolean("Cannot be changed later.", default=False)},
                         default={},
                         **{"x-kubernetes-validations": [kept("enabled")]},
                     ),
@@ -302,12 +321,12 @@ def _spec() -> Schema:
                     ]
                 },
             ),
-            "authorization": _object(
+            "authorization": schema.object(
                 "Authorization of requests. Needs certificates from the operator's own authority. "
                 "Without TLS, with cert-manager, or with a PLAINTEXT listener for Kafka brokers, "
                 "configure the authorizer in config instead.",
                 {
-                    "enabled": _boolean(
+                    "enabled": schema.boolean(
                         "Enables the authorizer. The operator, the nodes, NAME-client-tls and "
                         "clients with superUser are super users; brokers are granted the cluster "
                         "action; everyone else needs ACLs.",
@@ -323,15 +342,17 @@ def _spec() -> Schema:
                 "maxItems": 32,
                 "x-kubernetes-list-type": "map",
                 "x-kubernetes-list-map-keys": ["name"],
-                "items": _object(
+                "items": schema.object(
                     "One client.",
                     {
-                        "name": _text("", maxLength=30, pattern="^[a-z]([-a-z0-9]*[a-z0-9])?$"),
-                        "superUser": _boolean(
+                        "name": schema.text(
+                            "", maxLength=30, pattern="^[a-z]([-a-z0-9]*[a-z0-9])?$"
+                        ),
+                        "superUser": schema.boolean(
                             "Whether the client is a super user; otherwise it needs ACLs.",
                             default=False,
                         ),
-                        "brokerId": _integer(
+                        "brokerId": schema.integer(
                             "The client is the Kafka broker with this node id: its certificate "
                             "also names node-ID, and it is granted the cluster action.",
                             minimum=0,
@@ -341,31 +362,33 @@ def _spec() -> Schema:
                     required=["name"],
                 ),
             },
-            "networkPolicy": _object(
+            "networkPolicy": schema.object(
                 "Which pods may connect.",
                 {
-                    "enabled": _boolean(
+                    "enabled": schema.boolean(
                         "Allows nodes, the operator and labelled clients only.", default=True
                     ),
-                    "metricsFrom": _free(
+                    "metricsFrom": peers(
                         "Which pods may read metrics, as in a NetworkPolicy's `from`; empty: none.",
-                        "array",
-                        maxItems=16,
                         default=[],
                     ),
-                    "brokersFrom": _free(
+                    "brokersFrom": peers(
                         "Which Kafka brokers may connect, as in a NetworkPolicy's `from`; default: "
                         "labelled clients; empty: none.",
-                        "array",
-                        maxItems=16,
                     ),
                 },
                 default={},
             ),
-            "paused": _boolean(
+            "paused": schema.boolean(
                 "The operator reports the status but changes nothing.", default=False
             ),
-            "diskReplacement": _text(
+            "hibernated": schema.boolean(
+                "Deletes all pods and keeps the volumes. The voters stay the same, and return when "
+                "this is false.",
+                default=False,
+            ),
+            "rollout": _rollout(),
+            "diskReplacement": schema.text(
                 "Automatic: a voter whose disk is lost is removed, and its replacement added. "
                 "Manual: replacement waits until you remove the voter.",
                 enum=["Automatic", "Manual"],
@@ -383,6 +406,11 @@ def _spec() -> Schema:
                 {"rule": "!has(oldSelf.tls) || has(self.tls)", "message": "tls cannot be removed"},
                 kept("firstNodeId"),
                 kept_as_created("clusterId"),
+                kept_as_created("bootstrap"),
+                {
+                    "rule": "!has(self.migration) || !has(self.bootstrap)",
+                    "message": "a migration cannot begin with a backup",
+                },
                 {
                     "rule": "!has(self.migration) || has(self.clusterId)",
                     "message": "a migration needs clusterId, the id of the cluster to migrate",
@@ -418,26 +446,31 @@ def _spec() -> Schema:
 def _status_of_parts() -> dict[str, Schema]:
     """What is absent in the status until it is known."""
     return {
-        "storage": _object(
-            "The volume claims of the StatefulSet.",
-            {"size": _text("", maxLength=32), "storageClassName": _text("", maxLength=253)},
+        "storage": schema.object(
+            "The volume claims with which new volumes begin.",
+            {
+                "size": schema.text("", maxLength=32),
+                "storageClassName": schema.text("", maxLength=253),
+            },
             nullable=True,
         ),
-        "migration": _object(
+        "migration": schema.object(
             "Progress of the migration from ZooKeeper, as last reported by the leader.",
             {
-                "state": _text("NONE, PRE_MIGRATION, MIGRATION or POST_MIGRATION."),
-                "brokersInZooKeeperMode": _integer(
+                "state": schema.text("NONE, PRE_MIGRATION, MIGRATION or POST_MIGRATION."),
+                "brokersInZooKeeperMode": schema.integer(
                     "Number of registered brokers in ZooKeeper mode."
                 ),
             },
             nullable=True,
         ),
-        "authority": _object(
+        "authority": schema.object(
             "The operator's own certificate authority.",
             {
-                "revision": _integer("spec.tls.authorityRevision when the last replacement began."),
-                "phase": _text("Stable; Preparing or Switching while it is being replaced."),
+                "revision": schema.integer(
+                    "spec.tls.authorityRevision when the last replacement began."
+                ),
+                "phase": schema.text("Stable; Preparing or Switching while it is being replaced."),
             },
             nullable=True,
         ),
@@ -445,48 +478,39 @@ def _status_of_parts() -> dict[str, Schema]:
 
 
 def _status() -> Schema:
-    condition = _object(
-        "One condition.",
-        {
-            "type": _text("", maxLength=64),
-            "status": _text("", enum=["True", "False", "Unknown"]),
-            "reason": _text("", maxLength=128),
-            "message": _text("", maxLength=4096),
-            "lastTransitionTime": _text("", format="date-time"),
-            "observedGeneration": _integer("", format="int64"),
-        },
-        required=["type", "status"],
-    )
-    member = _object(
+    member = schema.object(
         "One node.",
         {
-            "nodeId": _integer(""),
-            "directoryId": _text(""),
-            "role": _text("leader, voter, observer, unformatted or unknown."),
-            "lag": _integer("Number of records behind the leader.", format="int64"),
-            "endpoint": _text(""),
-            "version": _text(""),
+            "nodeId": schema.integer(""),
+            "directoryId": schema.text(""),
+            "role": schema.text("leader, voter, observer, unformatted, fenced or unknown."),
+            "lag": schema.integer("Number of records behind the leader.", format="int64"),
+            "endpoint": schema.text(""),
+            "version": schema.text(""),
         },
         required=["nodeId"],
     )
-    return _object(
+    return schema.object(
         "The observed state of the quorum.",
         {
-            "observedGeneration": _integer("", format="int64"),
-            "replicas": _integer("Number of pods."),
-            "readyReplicas": _integer("Number of ready pods."),
-            "voters": _integer("Size of the voter set."),
+            "observedGeneration": schema.integer("", format="int64"),
+            "replicas": schema.integer("Number of pods."),
+            "readyReplicas": schema.integer("Number of ready pods."),
+            "voters": schema.integer("Size of the voter set."),
             "voterSet": {
                 "type": "array",
                 "description": "The last observed voter set, as ID-DIRECTORYID.",
                 "items": {"type": "string"},
             },
-            "leader": _object(
-                "", {"id": _integer(""), "epoch": _integer("", format="int64")}, nullable=True
+            "leader": schema.object(
+                "",
+                {"id": schema.integer(""), "epoch": schema.integer("", format="int64")},
+                nullable=True,
             ),
-            "clusterId": _text(""),
-            "selector": _text("Label selector of the pods, for the scale subresource."),
-            "currentAction": _text("What the operator is doing or waiting for."),
+            "clusterId": schema.text(""),
+            "selector": schema.text("Label selector of the pods, for the scale subresource."),
+            "updateRevision": schema.text("Revision of the template of new pods.", nullable=True),
+            "currentAction": schema.text("What the operator is doing or waiting for."),
             **_status_of_parts(),
             "members": {
                 "type": "array",
@@ -494,88 +518,35 @@ def _status() -> Schema:
                 "x-kubernetes-list-type": "map",
                 "x-kubernetes-list-map-keys": ["nodeId"],
             },
-            "conditions": {
-                "type": "array",
-                "items": condition,
-                "x-kubernetes-list-type": "map",
-                "x-kubernetes-list-map-keys": ["type"],
-            },
+            "conditions": schema.conditions(),
         },
     )
 
 
-def _column(name: str, kind: str, path: str, priority: int = 0) -> Schema:
-    return {"name": name, "type": kind, "jsonPath": path, "priority": priority}
-
-
 def definition() -> dict[str, Any]:
     """The CustomResourceDefinition."""
-    version = {
-        "name": VERSION,
-        "served": True,
-        "storage": True,
-        "schema": {
-            "openAPIV3Schema": {
-                "type": "object",
-                "description": "A replicated metadata quorum, managed by the operator.",
-                "required": ["spec"],
-                "properties": {
-                    "apiVersion": {"type": "string"},
-                    "kind": {"type": "string"},
-                    "metadata": {
-                        "type": "object",
-                        "properties": {
-                            # Pod names, which are host names, derive from it.
-                            "name": {
-                                "type": "string",
-                                "maxLength": 40,
-                                "pattern": "^[a-z]([-a-z0-9]*[a-z0-9])?$",
-                            }
-                        },
-                    },
-                    "spec": _spec(),
-                    "status": _status(),
-                },
-                "x-kubernetes-validations": [
-                    kept_volume("size"),
-                    kept_volume("storageClassName"),
-                ],
-            }
-        },
-        "subresources": {
-            "status": {},
-            "scale": {
-                "specReplicasPath": ".spec.replicas",
-                "statusReplicasPath": ".status.replicas",
-                "labelSelectorPath": ".status.selector",
-            },
-        },
-        "additionalPrinterColumns": [
-            _column("Desired", "integer", ".spec.replicas"),
-            _column("Voters", "integer", ".status.voters"),
-            _column("Ready", "integer", ".status.readyReplicas"),
-            _column("Leader", "integer", ".status.leader.id"),
-            _column("Quorate", "string", ".status.conditions[?(@.type=='Quorate')].status"),
-            _column("Age", "date", ".metadata.creationTimestamp"),
-            _column("Action", "string", ".status.currentAction", 1),
-            _column("ClusterId", "string", ".status.clusterId", 1),
-            _column("Migration", "string", ".status.migration.state", 1),
-        ],
-    }
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{PLURAL}.{GROUP}"},
-        "spec": {
-            "group": GROUP,
-            "scope": "Namespaced",
-            "names": {
-                "kind": KIND,
-                "listKind": f"{KIND}List",
-                "plural": PLURAL,
-                "singular": "quorum",
-                "shortNames": ["qu"],
-            },
-            "versions": [version],
+    validations = [kept_volume("storageClassName")]
+    description = "A replicated metadata quorum, managed by the operator."
+    subresources = {
+        "status": {},
+        "scale": {
+            "specReplicasPath": ".spec.replicas",
+            "statusReplicasPath": ".status.replicas",
+            "labelSelectorPath": ".status.selector",
         },
     }
+    columns = [
+        schema.column("Desired", "integer", ".spec.replicas"),
+        schema.column("Voters", "integer", ".status.voters"),
+        schema.column("Ready", "integer", ".status.readyReplicas"),
+        schema.column("Leader", "integer", ".status.leader.id"),
+        schema.column("Quorate", "string", ".status.conditions[?(@.type=='Quorate')].status"),
+        schema.column("Age", "date", ".metadata.creationTimestamp"),
+        schema.column("Action", "string", ".status.currentAction", 1),
+        schema.column("ClusterId", "string", ".status.clusterId", 1),
+        schema.column("Migration", "string", ".status.migration.state", 1),
+    ]
+    found = schema.resource(description, _spec(), _status(), validations)
+    return schema.definition(
+        REVISION, KIND, PLURAL, "qu", described_by=found, subresources=subresources, columns=columns
+    )

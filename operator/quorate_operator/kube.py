@@ -7,7 +7,7 @@ timeout, and so have watches: without one, a watch hangs forever if its connecti
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kubernetes import client
@@ -17,6 +17,11 @@ from quorate_operator.naming import Object
 
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
+METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+"""Responses without the objects' content. Source: Kubernetes, "API concepts"."""
+WITHOUT_CONTENT = ("Secret",)
+"""The kinds whose lists and watches are answered with the objects' metadata only."""
 
 CONNECT_TIMEOUT_S = 3.0
 CALL_TIMEOUT_S = 10.0
@@ -39,10 +44,14 @@ RESOURCES: Mapping[str, ApiResource] = {
     "Event": ApiResource("/api/v1", "events"),
     "PersistentVolumeClaim": ApiResource("/api/v1", "persistentvolumeclaims"),
     "StatefulSet": ApiResource("/apis/apps/v1", "statefulsets"),
+    "Deployment": ApiResource("/apis/apps/v1", "deployments"),
+    "CronJob": ApiResource("/apis/batch/v1", "cronjobs"),
+    "Job": ApiResource("/apis/batch/v1", "jobs"),
     "PodDisruptionBudget": ApiResource("/apis/policy/v1", "poddisruptionbudgets"),
     "NetworkPolicy": ApiResource("/apis/networking.k8s.io/v1", "networkpolicies"),
     "Lease": ApiResource("/apis/coordination.k8s.io/v1", "leases"),
     "Quorum": ApiResource("/apis/quorate.dev/v1alpha1", "quorums"),
+    "QuorumBackup": ApiResource("/apis/quorate.dev/v1alpha1", "quorumbackups"),
     "CustomResourceDefinition": ApiResource(
         "/apis/apiextensions.k8s.io/v1", "customresourcedefinitions"
     ),
@@ -79,12 +88,16 @@ def path(kind: str, namespace: str = "", name: str = "", subresource: str = "") 
 class Kube:
     """The API. Its methods block; call them on a thread."""
 
-    def __init__(self, api: client.ApiClient) -> None:
+    def __init__(
+        self, api: client.ApiClient, requested: Callable[[str, int], None] = lambda *_: None
+    ) -> None:
+        """requested: called with the method and the status of each request; 0: no answer."""
         self._api = api
+        self._requested = requested
 
     def _open(self, method: str, url: str, **how: Any) -> Any:
         query: list[tuple[str, str]] = [(k, str(v)) for k, v in how.get("query", {}).items() if v]
-        headers = {"Accept": "application/json"}
+        headers = {"Accept": how.get("accept", "application/json")}
         body = how.get("body")
         if body is not None:
             headers["Content-Type"] = how.get("content", "application/json")
@@ -93,8 +106,11 @@ class Kube:
         )
         timeout = (CONNECT_TIMEOUT_S, how.get("timeout_s", CALL_TIMEOUT_S))
         try:
-            return self._api.call_api(method, url, headers, body, form, _request_timeout=timeout)
+            answer = self._api.call_api(method, url, headers, body, form, _request_timeout=timeout)
+            self._requested(method, answer.status)
+            return answer
         except (client.ApiException, HTTPError, OSError) as error:
+            self._requested(method, 0)
             raise KubeError(0, f"{method} {url}: {error}") from None
 
     def call(self, method: str, url: str, **how: Any) -> Object:
@@ -117,15 +133,22 @@ class Kube:
                 return None
             raise
 
-    def list(self, kind: str, namespace: str = "", selector: str = "") -> list[Object]:
-        """Return the objects of a kind, in all namespaces or in one. Raises KubeError."""
-        return [*self.list_version(kind, namespace, selector)[0]]
+    def list(
+        self, kind: str, namespace: str = "", selector: str = "", fields: str = ""
+    ) -> list[Object]:
+        """Return the objects of a kind, in all namespaces or in one. Raises KubeError.
+
+        selector, fields: label and field selectors.
+        """
+        return [*self.list_version(kind, namespace, selector, fields)[0]]
 
     def list_version(
-        self, kind: str, namespace: str = "", selector: str = ""
+        self, kind: str, namespace: str = "", selector: str = "", fields: str = ""
     ) -> tuple[Sequence[Object], str]:
         """Like `list`; also return the version from which a watch continues. Raises KubeError."""
-        found = self.call("GET", path(kind, namespace), query={"labelSelector": selector})
+        query = {"labelSelector": selector, "fieldSelector": fields}
+        how = {"accept": METADATA_LIST} if kind in WITHOUT_CONTENT else {}
+        found = self.call("GET", path(kind, namespace), query=query, **how)
         version = str((found.get("metadata") or {}).get("resourceVersion") or "")
         return found.get("items") or (), version
 
@@ -168,17 +191,26 @@ class Kube:
         self.call("DELETE", path(kind, namespace, name), body=options)
 
     def watch(
-        self, kind: str, namespace: str = "", selector: str = "", version: str = ""
+        self,
+        kind: str,
+        namespace: str = "",
+        selector: str = "",
+        version: str = "",
+        *,
+        fields: str = "",
+        seconds: int = WATCH_S,
     ) -> Iterator[tuple[str, Object]]:
-        """Yield the type of each event and its object, for at most WATCH_S. Raises KubeError.
+        """Yield the type of each event and its object, for at most `seconds`. Raises KubeError.
 
         version: where to begin; "" to begin with all objects. With a version that is too old, the
         error has the status 410. A BOOKMARK's object has only a resourceVersion.
         """
-        query = {"watch": "true", "labelSelector": selector, "timeoutSeconds": WATCH_S}
+        query = {"watch": "true", "labelSelector": selector, "timeoutSeconds": seconds}
         query |= {"resourceVersion": version, "allowWatchBookmarks": "true"}
-        timeout_s = WATCH_S + CALL_TIMEOUT_S
-        response = self._open("GET", path(kind, namespace), query=query, timeout_s=timeout_s)
+        query |= {"fieldSelector": fields}
+        how: dict[str, Any] = {"accept": METADATA} if kind in WITHOUT_CONTENT else {}
+        how["timeout_s"] = seconds + CALL_TIMEOUT_S
+        response = self._open("GET", path(kind, namespace), query=query, **how)
         raw = response.response
         try:
             if response.status != 200:

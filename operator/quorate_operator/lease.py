@@ -4,6 +4,9 @@ A thread renews the lease every `retry_s`. An operator has lost leadership for g
 must exit, if it could not renew the lease for `renew_deadline_s`, by its own clock, or if the
 thread ended for another reason. Others take the lease after it has not changed for `duration_s`, by
 their own clocks. That time is longer, so no two clocks are compared.
+
+The lease is owned by the pod of its holder, so Kubernetes deletes it with the pod: an operator that
+is uninstalled has no permission left to release it.
 """
 
 from __future__ import annotations
@@ -42,13 +45,21 @@ class LeaderLease:
         *,
         times: LeaseTimes | None = None,
         clock: Callable[[], float] = time.monotonic,
+        owner: Object | None = None,
+        is_alive: Callable[[], bool] = lambda: True,
     ) -> None:
+        """owner: the owner reference of this process's pod, if it runs in one. is_alive: whether
+        the process can act; the lease is not renewed while it cannot.
+        """
         self._kube = kube
         self._namespace = namespace
         self._name = name
         self._identity = identity
         self._times = times or LeaseTimes()
         self._clock = clock
+        self._owner = owner
+        self._is_alive = is_alive
+        self._answered_at: float | None = None
         self._renewed_at: float | None = None
         self._seen: tuple[str, float] = ("", 0.0)
         self._stop = threading.Event()
@@ -66,6 +77,12 @@ class LeaderLease:
             and not self.lost.is_set()
             and self._clock() - renewed < self._times.renew_deadline_s
         )
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the API server answered the last attempt to acquire or renew it, lately."""
+        answered = self._answered_at
+        return answered is not None and self._clock() - answered < self._times.renew_deadline_s
 
     def confirm(self) -> bool:
         """Whether this process holds it, by its own clock and by the API server. Blocks."""
@@ -91,7 +108,10 @@ class LeaderLease:
     def _renew(self) -> None:
         while not self._stop.is_set():
             try:
-                self.step()
+                if self._is_alive():
+                    self.step()
+                else:
+                    LOGGER.error("the event loop hangs: the lease %s is not renewed", self._name)
             except KubeError as error:
                 LOGGER.warning("the lease %s: %s", self._name, error)
             is_late = self._renewed_at is not None and not self.is_held
@@ -106,8 +126,10 @@ class LeaderLease:
         """Try once to acquire or renew the lease. Raises KubeError."""
         asked = self._clock()
         found = self._kube.get("Lease", self._namespace, self._name)
+        self._answered_at = self._clock()
         if found is None:
-            body = {"metadata": {"name": self._name}, "spec": self._spec({})}
+            metadata = {"name": self._name, **self._owners()}
+            body = {"metadata": metadata, "spec": self._spec({})}
             self._put(asked, body, is_new=True)
             return
         spec = found.get("spec") or {}
@@ -121,6 +143,7 @@ class LeaderLease:
             if holder and not self._has_run_out(found):
                 return
         found["spec"] = self._spec(spec)
+        found["metadata"] |= self._owners()
         self._put(asked, found, is_new=False)
 
     def _put(self, asked: float, body: Object, *, is_new: bool) -> None:
@@ -137,6 +160,9 @@ class LeaderLease:
         if not self.acquired.is_set():
             LOGGER.info("acquired the lease %s as %s", self._name, self._identity)
             self.acquired.set()
+
+    def _owners(self) -> Object:
+        return {} if self._owner is None else {"ownerReferences": [self._owner]}
 
     def _has_run_out(self, found: Object) -> bool:
         """Whether the lease has not changed for its whole duration, by this process's clock."""

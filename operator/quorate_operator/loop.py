@@ -22,13 +22,12 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from quorate.rpc.errors import RpcError
 from quorate.rpc.tls import TlsConfig
-from tenacity import Retrying, retry_if_exception_type, wait_random_exponential
 
 from quorate_operator import certificates, naming, status
 from quorate_operator.act import ActionFailedError, Actor, LeaseLostError
@@ -37,12 +36,20 @@ from quorate_operator.events import EventRecorder
 from quorate_operator.identity import GivenIdentity, Identity
 from quorate_operator.kube import Kube, KubeError
 from quorate_operator.lease import LeaderLease
+from quorate_operator.metrics import OperatorMetrics, ReportedQuorum
 from quorate_operator.naming import Object
-from quorate_operator.observe import Locate, Observer, Snapshot, labels_of
-from quorate_operator.plan import ApplyObjects, CreateStatefulSet, OperatorPlan, Reason, plan
+from quorate_operator.observe import Locate, Observer, Snapshot
+from quorate_operator.plan import (
+    ApplyObjects,
+    CreateStatefulSet,
+    ExpandVolume,
+    OperatorPlan,
+    Reason,
+    plan,
+)
 from quorate_operator.resource import QuorumResource
 from quorate_operator.values import Action, targets
-from quorate_operator.watcher import KindWatcher
+from quorate_operator.watcher import WATCHED, WATCHED_SECRETS, KindWatcher, WatchedKind
 
 LOGGER = logging.getLogger(__name__)
 
@@ -58,7 +65,6 @@ grows while the plan stays the same, up to RESYNC_S.
 ACTED_S = 0.1
 BUNCH_S = 0.3
 """How long to collect further events after the first, because they come in bursts."""
-WATCH_PAUSE_MAX_S = 30.0
 QUORUM_RETRY_MAX_S = 15.0
 """The longest delay before an action of the quorum is repeated: a new leader may permit it."""
 READ_RETRY_MAX_S = 60.0
@@ -67,7 +73,13 @@ UNKNOWN_AFTER_S = 5.0
 
 Key = tuple[str, str]
 
-CALM = (Reason.DELETED, Reason.PAUSED, Reason.INVALID_SPEC, Reason.CLUSTER_ID_MISMATCH)
+CALM = (
+    Reason.DELETED,
+    Reason.PAUSED,
+    Reason.HIBERNATED,
+    Reason.INVALID_SPEC,
+    Reason.CLUSTER_ID_MISMATCH,
+)
 """Refusals that only a change from outside can end; the event of that change wakes the task."""
 
 
@@ -81,24 +93,27 @@ class _Unread:
 
 @dataclass(slots=True)
 class _Worker:
-    """The task of one Quorum.
-
-    version: the last seen UID, generation and deletion of the resource. quorum, read: the resource
-    and its objects as last read, at `read_at`. is_changed: they have changed since then. planned:
-    the last plan; waits: how often in a row it was the same. said: the reasons and texts of the
-    refusals that were last reported.
-    """
+    """The task of one Quorum."""
 
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
     version: tuple[object, ...] = ()
+    """The last seen UID, generation and deletion of the resource, and what annotations request."""
     quorum: QuorumResource | None = None
+    """The resource as last read, at `read_at`."""
     read: Snapshot | None = None
+    """The objects of the resource as last read, at `read_at`."""
     read_at: float = 0.0
+    observed_s: float = 0.0
+    """When the state was last observed, in seconds since 1970."""
     is_changed: bool = True
+    """Whether the resource or its objects have changed since the last read."""
     planned: OperatorPlan = field(default_factory=OperatorPlan)
+    """The last plan."""
     waits: int = 0
+    """How often in a row the plan was the same."""
     said: set[tuple[str, str]] = field(default_factory=set)
+    """The reasons and texts of the refusals that were last reported."""
     backoff: Backoff = field(default_factory=Backoff)
     recorder: EventRecorder = field(default_factory=EventRecorder)
     unread: _Unread = field(default_factory=_Unread)
@@ -117,7 +132,8 @@ class _Worker:
 class Operator:
     """Reconciles all Quorums of a namespace, or of the cluster ("").
 
-    images: the allowed image repositories of their pods, or () for any. mutated, locate: see
+    images: the allowed image repositories of their pods, or () for any. watches_secrets: whether
+    the operator may list and watch Secrets in the namespaces of Quorums. mutated, locate: see
     `Actor`.
     """
 
@@ -129,16 +145,28 @@ class Operator:
         *,
         mutated: Callable[[str], None] = lambda _what: None,
         images: Collection[str] = (),
+        watches_secrets: bool = True,
+        metrics: OperatorMetrics | None = None,
         locate: Locate = naming.place,
     ) -> None:
         self._kube = kube
+        self._watches_secrets = watches_secrets
+        self._metrics = metrics or OperatorMetrics()
+        self._secret_namespaces: set[str] = set()
         self._lease = lease
         self._namespace = namespace
         self._observer = Observer(kube, locate, images)
         self._actor = Actor(kube, self._is_leading, locate, mutated)
         self._workers: dict[Key, _Worker] = {}
         self._lost: asyncio.Future[None] | None = None
+        self._has_ended = False
         self._loop: asyncio.AbstractEventLoop | None = None
+
+    def reported(self) -> Iterator[ReportedQuorum]:
+        """The Quorums with their last status. Call it on the event loop."""
+        for (namespace, name), worker in self._workers.items():
+            if worker.quorum is not None:
+                yield ReportedQuorum(namespace, name, worker.quorum.status, worker.observed_s)
 
     async def _is_leading(self) -> bool:
         return await asyncio.to_thread(self._lease.confirm)
@@ -151,16 +179,10 @@ class Operator:
             if self._lease.lost.is_set():
                 raise LeaseLostError("the lease cannot be acquired")
             await asyncio.sleep(0.1)
-        for kind, name in (
-            ("Quorum", _own_name),
-            ("Pod", _quorum_of),
-            ("StatefulSet", _quorum_of),
-            ("PersistentVolumeClaim", _quorum_of),
-            ("Service", _quorum_of),
-            ("PodDisruptionBudget", _quorum_of),
-            ("NetworkPolicy", _quorum_of),
-        ):
-            threading.Thread(target=self._watch, args=(kind, name), daemon=True).start()
+        for watched in WATCHED:
+            self._watch(watched, self._namespace)
+        if self._namespace:
+            self._watch_secrets(self._namespace)
         watch_lease = asyncio.create_task(self._watch_lease())
         try:
             while True:
@@ -169,6 +191,7 @@ class Operator:
                 if done:
                     raise LeaseLostError("this process no longer holds the lease")
         finally:
+            self._has_ended = True
             watch_lease.cancel()
             for worker in self._workers.values():
                 if worker.task is not None:
@@ -192,15 +215,22 @@ class Operator:
             LOGGER.warning("cannot list the Quorums: %s", error)
             return
         for each in found:
-            self._changed("Quorum", _own_name(each), each)
+            self._changed("Quorum", str(each["metadata"]["name"]), each)
 
     def _changed(self, kind: str, name: str, found: Object, *, is_deleted: bool = False) -> None:
         """Wake a Quorum's task, unless only the status of the Quorum itself has changed."""
+        if self._has_ended:
+            return  # a watch's thread outlives `run`
         key = (found["metadata"]["namespace"], name)
+        if kind == "Event" and (is_deleted or key not in self._workers):
+            return  # it expired, or another StatefulSet is concerned
         if kind == "Quorum" and not is_deleted:
+            self._watch_secrets(key[0])
             metadata = found["metadata"]
             names = ("uid", "generation", "deletionTimestamp")
-            version = tuple(metadata.get(each) for each in names)
+            given = metadata.get("annotations") or {}
+            requests = (naming.APPROVED_ANNOTATION, naming.FENCED_ANNOTATION)
+            version = (*map(metadata.get, names), *map(given.get, requests))
             known = self._workers.get(key)
             is_running = known is not None and known.task is not None and not known.task.done()
             if known is not None and is_running and known.version == version:
@@ -217,38 +247,29 @@ class Operator:
         if worker.task is None or worker.task.done():
             worker.task = asyncio.create_task(self._work(key, worker))
 
-    def _watch(self, kind: str, name_of: Callable[[Object], str]) -> None:
-        """Wake Quorums when their objects change. Runs on its own thread until the loop closes."""
-        selector = "" if kind == "Quorum" else f"{naming.MANAGED_LABEL}=quorate-operator"
+    def _watch(self, watched: WatchedKind, namespace: str) -> None:
+        """Wake Quorums when their objects change, on a thread that ends with the loop."""
         loop = self._loop
         assert loop is not None
 
         def changed(found: Object, is_deleted: bool) -> None:
-            name = name_of(found)
+            name = watched.quorum_of(found)
             if name:
                 loop.call_soon_threadsafe(
-                    partial(self._changed, kind, name, found, is_deleted=is_deleted)
+                    partial(self._changed, watched.kind, name, found, is_deleted=is_deleted)
                 )
 
-        watcher = KindWatcher(self._kube, kind, self._namespace, selector, changed)
+        watcher = KindWatcher(self._kube, watched, namespace, changed)
+        is_open: Callable[[], bool] = lambda: not loop.is_closed()  # noqa: E731
+        threading.Thread(target=watcher.follow_while, args=(is_open,), daemon=True).start()
 
-        def once() -> None:
-            began = time.monotonic()
-            try:
-                watcher.follow()
-            except KubeError as error:
-                LOGGER.warning("%s (after %.0f s)", error, time.monotonic() - began)
-                if time.monotonic() - began < WATCH_PAUSE_MAX_S:
-                    raise
-
-        while not loop.is_closed():
-            try:
-                Retrying(
-                    retry=retry_if_exception_type(KubeError),
-                    wait=wait_random_exponential(multiplier=0.5, max=WATCH_PAUSE_MAX_S),
-                )(once)
-            except RuntimeError:  # the loop was closed meanwhile
-                return
+    def _watch_secrets(self, namespace: str) -> None:
+        """Watch the Secrets of a namespace, once it is known to have a Quorum."""
+        if not self._watches_secrets or namespace in self._secret_namespaces or self._loop is None:
+            return
+        self._secret_namespaces.add(namespace)
+        for watched in WATCHED_SECRETS:
+            self._watch(watched, namespace)
 
     # --- one Quorum -------------------------------------------------------------------------------
 
@@ -257,6 +278,7 @@ class Operator:
             worker.wake.clear()
             try:
                 pause_s = await self._reconcile(key, worker)
+                self._metrics.passed(is_done=True)
             except LeaseLostError:
                 self._lose()
                 return
@@ -328,6 +350,7 @@ class Operator:
         probe = worker.identity.probe if tls is not None and worker.identity is not None else None
         seen = await self._observer.poll(quorum, read, tls, probe)
         observed = replace(seen.observed, failures=worker.backoff.failures)
+        worker.observed_s = time.time()
         return quorum, replace(seen, observed=observed)
 
     async def _is_unchanged(self, worker: _Worker) -> bool:
@@ -351,7 +374,8 @@ class Operator:
         except ActionFailedError as error:
             LOGGER.warning("%s/%s: %s", quorum.namespace, quorum.name, error)
             failures |= error.failures or dict.fromkeys(targets(action), str(error))
-        is_object = isinstance(action, ApplyObjects | CreateStatefulSet)
+        self._metrics.acted(type(action).__name__, is_done=not failures)
+        is_object = isinstance(action, ApplyObjects | CreateStatefulSet | ExpandVolume)
         for target, text in failures.items():
             if is_object:
                 worker.backoff.failed(target, text)
@@ -373,6 +397,7 @@ class Operator:
 
     async def _not_observed(self, worker: _Worker, error: Exception) -> float:
         """Report that the state is unknown, once that has lasted. Return the pause in seconds."""
+        self._metrics.passed(is_done=False)
         now = time.monotonic()
         if not worker.unread.count:
             worker.unread.since = now
@@ -482,11 +507,3 @@ def _pause_s(worker: _Worker) -> float:
         pause_s = RESYNC_S
     due_s = worker.backoff.due_in_s
     return pause_s if due_s is None else max(ACTED_S, min(pause_s, due_s))
-
-
-def _own_name(found: Object) -> str:
-    return str(found["metadata"]["name"])
-
-
-def _quorum_of(found: Object) -> str:
-    return str(labels_of(found).get(naming.INSTANCE_LABEL, ""))

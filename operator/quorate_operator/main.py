@@ -15,18 +15,26 @@ import socket
 import sys
 import threading
 from collections.abc import Sequence
+from functools import partial
 
 from kubernetes import client, config
 from opentelemetry import trace
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter
+from quorate.telemetry.logs import JsonFormatter, LogFormat, LogLevel, set_level
+from tenacity import before_sleep_log, retry_if_exception, wait_random_exponential
+from tenacity.asyncio import AsyncRetrying
 
-from quorate_operator import crd
+from quorate_operator import crd_install
 from quorate_operator.act import LeaseLostError
+from quorate_operator.backups.loop import BackupLoop
+from quorate_operator.health import Heartbeat, listener
 from quorate_operator.kube import Kube, KubeError
 from quorate_operator.lease import LeaderLease
 from quorate_operator.loop import Operator
+from quorate_operator.metrics import OperatorMetrics
+from quorate_operator.naming import Object
 
 LOGGER = logging.getLogger("quorate.operator")
 LEASE_NAME = "quorate-operator"
@@ -66,17 +74,73 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         help="allowed image repositories of Quorums, separated by commas; an entry that ends with "
         "/ allows all repositories below it; default: any (QUORATE_OPERATOR_ALLOWED_IMAGES)",
     )
-    parser.add_argument("--print-crd", action="store_true", help="print the CRD as JSON and exit")
+    parser.add_argument(
+        "--watch-secrets",
+        action=argparse.BooleanOptionalAction,
+        default=get("QUORATE_OPERATOR_WATCH_SECRETS", "true") == "true",
+        help="watch the Secrets in the namespaces of Quorums, without their content; otherwise "
+        "their changes are noticed within 3 minutes (QUORATE_OPERATOR_WATCH_SECRETS)",
+    )
+    parser.add_argument(
+        "--pod-uid",
+        default=get("QUORATE_OPERATOR_POD_UID", ""),
+        help="UID of this pod, whose name is --identity: the lease is deleted with the pod "
+        "(QUORATE_OPERATOR_POD_UID)",
+    )
+    parser.add_argument(
+        "--http-listener",
+        type=_address,
+        default=get("QUORATE_OPERATOR_HTTP_LISTENER", ""),
+        help="HOST:PORT of /healthz, /readyz and /metrics; an empty host means all addresses; "
+        "default: none (QUORATE_OPERATOR_HTTP_LISTENER)",
+    )
+    parser.add_argument(
+        "--log-level",
+        type=LogLevel,
+        choices=list(LogLevel),
+        default=get("QUORATE_OPERATOR_LOG_LEVEL", LogLevel.INFO.value),
+        help="lowest level that is logged (QUORATE_OPERATOR_LOG_LEVEL)",
+    )
+    parser.add_argument(
+        "--log-format",
+        type=LogFormat,
+        choices=list(LogFormat),
+        default=get("QUORATE_OPERATOR_LOG_FORMAT", LogFormat.TEXT.value),
+        help="text lines, or one JSON object per line (QUORATE_OPERATOR_LOG_FORMAT)",
+    )
+    parser.add_argument(
+        "--print-crd", action="store_true", help="print the CRDs as a JSON list and exit"
+    )
     return parser.parse_args(arguments)
 
 
-def connect() -> Kube:
+def _address(text: str) -> tuple[str, int] | None:
+    """Parse HOST:PORT; "" for none."""
+    host, colon, port = text.rpartition(":")
+    if not text:
+        return None
+    if not colon or not port.isdecimal() or int(port) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected HOST:PORT")
+    return host.strip("[]"), int(port)
+
+
+def configure_logging(level: LogLevel, log_format: LogFormat) -> None:
+    """Log to stderr. Other libraries log at INFO at most: details may contain Secrets."""
+    handler = logging.StreamHandler(sys.stderr)
+    text = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
+    handler.setFormatter(JsonFormatter() if log_format is LogFormat.JSON else text)
+    logging.basicConfig(handlers=[handler], force=True)
+    set_level(level)
+    logging.getLogger("quorate_operator").setLevel(level.name)
+
+
+def connect(metrics: OperatorMetrics) -> Kube:
     """Connect to the API of the cluster that this pod runs in, or that KUBECONFIG names."""
     if os.environ.get("KUBERNETES_SERVICE_HOST"):
         config.load_incluster_config()  # type: ignore[no-untyped-call]
     else:
         config.load_kube_config()  # type: ignore[no-untyped-call]
-    return Kube(client.ApiClient())
+    return Kube(client.ApiClient(), metrics.requested)
 
 
 def configure_tracing() -> None:
@@ -88,19 +152,13 @@ def configure_tracing() -> None:
     trace.set_tracer_provider(provider)
 
 
-def apply_crd(kube: Kube) -> None:
-    """Apply the CRD, because Helm installs `crds/` once and never upgrades it.
-
-    Without the permission (403), the CRD stays as it is.
-    """
+async def run_loops(quorums: Operator, backups: BackupLoop) -> None:
+    """Run until cancelled. Raises LeaseLostError."""
+    task = asyncio.create_task(backups.run())
     try:
-        kube.apply("", crd.definition(), "quorate-operator")
-    except KubeError as error:
-        if error.status != 403:
-            raise
-        LOGGER.warning(
-            "no permission to apply the CRD, the installed version stays in use: %s", error
-        )
+        await quorums.run()
+    finally:
+        task.cancel()
 
 
 def note(what: str) -> None:
@@ -108,17 +166,74 @@ def note(what: str) -> None:
     LOGGER.info("mutation: %s", what)
 
 
+async def apply_crd_when_possible(kube: Kube) -> None:
+    """Apply the CRDs. While the API server does not answer, try again. Raises KubeError."""
+    retrying = AsyncRetrying(
+        retry=retry_if_exception(lambda e: isinstance(e, KubeError) and e.may_pass),
+        wait=wait_random_exponential(multiplier=0.5, max=15.0),
+        before_sleep=before_sleep_log(LOGGER, logging.WARNING),
+        reraise=True,
+    )
+    await retrying(partial(asyncio.to_thread, crd_install.apply_crds, kube))
+
+
+def owner_of_lease(options: argparse.Namespace) -> Object | None:
+    """The owner reference of this pod; None outside of one."""
+    if not options.pod_uid:
+        return None
+    return {"apiVersion": "v1", "kind": "Pod", "name": options.identity, "uid": options.pod_uid}
+
+
 async def run(options: argparse.Namespace) -> int:
     """Run until SIGTERM or SIGINT, and return the exit status."""
-    kube = connect()
+    metrics, heartbeat = OperatorMetrics(), Heartbeat()
+    kube = connect(metrics)
+    lease = LeaderLease(
+        kube,
+        options.lease_namespace or options.namespace or "default",
+        LEASE_NAME,
+        options.identity,
+        owner=owner_of_lease(options),
+        is_alive=heartbeat.is_alive,
+    )
+    metrics.watch_lease(lambda: lease.is_held)
+    beating = asyncio.create_task(heartbeat.run())
+    pages = listener(lease, metrics)
+    if options.http_listener is not None:
+        await pages.start(*options.http_listener)
+    try:
+        return await _serve(options, kube, lease, metrics)
+    finally:
+        await pages.stop()
+        beating.cancel()
+
+
+async def _serve(
+    options: argparse.Namespace, kube: Kube, lease: LeaderLease, metrics: OperatorMetrics
+) -> int:
+    """Reconcile until SIGTERM or SIGINT, and return the exit status."""
     if options.apply_crd:
-        await asyncio.to_thread(apply_crd, kube)
-    lease_namespace = options.lease_namespace or options.namespace or "default"
-    lease = LeaderLease(kube, lease_namespace, LEASE_NAME, options.identity)
+        await apply_crd_when_possible(kube)
     threading.Thread(target=lease.run, daemon=True).start()
     images = tuple(each.strip() for each in options.allowed_images.split(",") if each.strip())
-    made = Operator(kube, lease, options.namespace, mutated=note, images=images)
-    operator = asyncio.create_task(made.run())
+    made = Operator(
+        kube,
+        lease,
+        options.namespace,
+        mutated=note,
+        images=images,
+        watches_secrets=options.watch_secrets,
+        metrics=metrics,
+    )
+    metrics.watch_quorums(made.reported)
+
+    async def is_leading() -> bool:
+        return await asyncio.to_thread(lease.confirm)
+
+    backups = BackupLoop(
+        kube, lambda: lease.is_held, is_leading, options.namespace, mutated=note, images=images
+    )
+    operator = asyncio.create_task(run_loops(made, backups))
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, operator.cancel)
@@ -137,15 +252,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.print_crd:
         import json  # noqa: PLC0415
 
-        print(json.dumps(crd.definition(), indent=2))
+        found = {"apiVersion": "v1", "kind": "List", "items": crd_install.definitions()}
+        print(json.dumps(found, indent=2))
         return 0
-    logging.basicConfig(
-        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s"
-    )
+    configure_logging(options.log_level, options.log_format)
     configure_tracing()
     try:
         status = asyncio.run(run(options))
-    except (KubeError, LeaseLostError, config.ConfigException) as error:
+    except (KubeError, LeaseLostError, OSError, config.ConfigException) as error:
         print(f"quorate-operator: error: {error}", file=sys.stderr)
         status = 1
     # Threads that wait for the API server must not delay the exit.

@@ -3,7 +3,7 @@
 Rules:
 1. Objects depend only on the Quorum, never on the number of running nodes: scaling must not change
    the pod template. This module does not set the StatefulSet's replicas; the plan changes them one
-   decision at a time (`values.Resize`).
+   decision at a time (`values.Resize`). What cannot be changed is as it was made (`made`).
 2. Each object carries a digest of itself, so the operator detects a difference without comparing
    fields that the API server fills in.
 3. Pods satisfy the restricted Pod Security Standard and mount no service account token.
@@ -36,6 +36,7 @@ from quorate_operator.naming import (
 from quorate_operator.resource import QuorumResource
 
 USER_ID = 10001
+_IDS = {"runAsUser": USER_ID, "runAsGroup": USER_ID, "fsGroup": USER_ID}
 TIMEOUTS = {
     "controller.quorum.fetch.timeout.ms": "1000",
     "controller.quorum.election.timeout.ms": "500",
@@ -254,16 +255,17 @@ def _stateful_set(quorum: QuorumResource) -> Object:
                 },
                 "spec": _pod_spec(quorum, template),
             },
-            "volumeClaimTemplates": [_claim_template(quorum)],
+            "volumeClaimTemplates": [claim_template(quorum)],
         },
     )
 
 
-def _claim_template(quorum: QuorumResource) -> Object:
+def claim_template(quorum: QuorumResource) -> Object:
+    """The template of the volume claims."""
     storage = quorum.part("storage")
     spec: Object = {
         "accessModes": ["ReadWriteOnce"],
-        "resources": {"requests": {"storage": storage.get("size", "10Gi")}},
+        "resources": {"requests": {"storage": quorum.volume_size}},
     }
     if storage.get("storageClassName"):
         spec["storageClassName"] = storage["storageClassName"]
@@ -281,14 +283,7 @@ def _pod_spec(quorum: QuorumResource, template: Object) -> Object:
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": template.get("terminationGracePeriodSeconds", 30),
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": USER_ID,
-            "runAsGroup": USER_ID,
-            "fsGroup": USER_ID,
-            "fsGroupChangePolicy": "OnRootMismatch",
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": pod_security(template),
         "containers": [_container(quorum, template)],
         "volumes": volumes,
         "topologySpreadConstraints": template.get("topologySpreadConstraints")
@@ -372,21 +367,40 @@ def _container(quorum: QuorumResource, template: Object) -> Object:
         # A process that fails ends with one line, which the status repeats.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "resources": template.get("resources") or {},
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "securityContext": container_security(),
         "volumeMounts": mounts,
         # A node recovers its log, which may be long, before it answers the first probe.
-        "startupProbe": _probe("/healthz", period_s=1, failures=600),
-        "livenessProbe": _probe("/healthz", period_s=10, failures=6),
+        "startupProbe": probe("/healthz", period_s=1, failures=600),
+        "livenessProbe": probe("/healthz", period_s=10, failures=6),
         # Readiness is of this node only: it leads, or it fetches from a leader.
-        "readinessProbe": _probe("/readyz", period_s=2, failures=2),
+        "readinessProbe": probe("/readyz", period_s=2, failures=2),
     }
 
 
-def _probe(page: str, *, period_s: int, failures: int) -> Object:
+def pod_security(template: Object) -> Object:
+    """The security context of a pod. The group may write to the pod's volumes.
+
+    template: `spec.podTemplate` of the Quorum.
+    """
+    return {
+        "runAsNonRoot": True,
+        **(_IDS if template.get("fixedUserIds", True) else {}),
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
+def container_security() -> Object:
+    """The security context of a container."""
+    return {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def probe(page: str, *, period_s: int, failures: int) -> Object:
+    """A probe of a page on the port `http`."""
     return {
         "httpGet": {"path": page, "port": "http", "scheme": "HTTP"},
         "periodSeconds": period_s,
@@ -408,6 +422,9 @@ def environment(quorum: QuorumResource) -> list[Object]:
         # "true" is PLAINTEXT: pods with that listener are not restarted for another value.
         is_encrypted = quorum.kafka_listener_is_encrypted
         own["QUORATE_POD_KAFKA"] = {"value": naming.KAFKA_SSL if is_encrypted else "true"}
+    if quorum.fenced:
+        names = (naming.pod(quorum.name, ordinal) for ordinal in sorted(quorum.fenced))
+        own[naming.FENCED_VARIABLE] = {"value": ",".join(names)}
     if quorum.zookeeper_secret:
         own["QUORATE_POD_ZOOKEEPER_TLS"] = {"value": "true"}
     config = quorum.part("config")

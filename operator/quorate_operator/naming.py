@@ -32,7 +32,11 @@ KAFKA_SSL = "SSL"
 HTTP_PORT = 9464
 """The port of probes and metrics, unencrypted."""
 VOLUME = "data"
+VOLUME_SIZE = "10Gi"
+"""The default size of a volume."""
 DATA_PATH = "/var/lib/quorate"
+METADATA_PATH = f"{DATA_PATH}/metadata"
+"""A directory of its own: the root of a volume may hold lost+found."""
 TLS_PATH = "/etc/quorate/tls"
 KEY_PATH = "/etc/quorate/key/tls.key"
 """A pod's private key. It stays the same for the pod's lifetime; only certificates change."""
@@ -41,33 +45,41 @@ ZOOKEEPER_CA = "ca.crt"
 ZOOKEEPER_PAIR = "client.pem"
 """The client certificate and its private key in one file, if ZooKeeper requires them."""
 
-OWN_SETTINGS = (
-    "process.roles",
-    "node.id",
-    "cluster.id",
-    "listeners",
-    "advertised.listeners",
-    "controller.listener.names",
-    "listener.security.protocol.map",
-    "controller.quorum.voters",
-    "controller.quorum.bootstrap.servers",
-    "controller.quorum.auto.join.enable",
-    "quorate.unformatted.wait",
-    "quorate.unformatted.format",
-    "quorate.http.listener",
-    "metadata.log.dir",
-    "log.dir",
-    "log.dirs",
-    "quorate.kafka.listener.name",
-    "zookeeper.metadata.migration.enable",
-    "zookeeper.connect",
-    "zookeeper.clientCnxnSocket",
-    "zookeeper.ssl.client.enable",
-    "zookeeper.ssl.truststore.location",
-    "zookeeper.ssl.keystore.location",
-)
-"""Settings that the operator controls; `spec.config` may not contain them."""
-OWN_PREFIXES = ("ssl.", "pod.")
+_MEMBERSHIP = "it adds and removes voters with the quorum's own requests"
+_ADDRESSES = "certificates and Services have these names (see spec.kafkaListener for Kafka's port)"
+_VOLUME = "the node's volume is mounted there"
+_MIGRATION = "see spec.migration"
+_IDENTITY = "it follows from the pod's name and spec.firstNodeId"
+_FORMATTING = "it formats each node itself, once"
+_TLS = "it issues and mounts the certificates: see spec.tls"
+
+OWN_SETTINGS = {
+    "process.roles": "the pods of a Quorum are controllers",
+    "node.id": _IDENTITY,
+    "cluster.id": "see spec.clusterId",
+    "listeners": _ADDRESSES,
+    "advertised.listeners": _ADDRESSES,
+    "controller.listener.names": _ADDRESSES,
+    "listener.security.protocol.map": _ADDRESSES,
+    "controller.quorum.voters": _MEMBERSHIP,
+    "controller.quorum.bootstrap.servers": _MEMBERSHIP,
+    "controller.quorum.auto.join.enable": _MEMBERSHIP,
+    "quorate.unformatted.wait": _FORMATTING,
+    "quorate.unformatted.format": _FORMATTING,
+    "quorate.http.listener": "probes and metrics are at port 9464",
+    "metadata.log.dir": _VOLUME,
+    "log.dir": _VOLUME,
+    "log.dirs": _VOLUME,
+    "quorate.kafka.listener.name": "see spec.kafkaListener",
+    "zookeeper.metadata.migration.enable": _MIGRATION,
+    "zookeeper.connect": _MIGRATION,
+    "zookeeper.clientCnxnSocket": _MIGRATION,
+    "zookeeper.ssl.client.enable": _MIGRATION,
+    "zookeeper.ssl.truststore.location": _MIGRATION,
+    "zookeeper.ssl.keystore.location": _MIGRATION,
+}
+"""Settings that the operator controls, and why: `spec.config` may not contain them."""
+OWN_PREFIXES = {"ssl.": _TLS, "pod.": _IDENTITY}
 """Prefixes of further such settings. `pod.` settings tell the pod's entry point its identity."""
 
 OPERATOR, CLIENT = "operator", "client"
@@ -91,6 +103,14 @@ POD_LABEL = "statefulset.kubernetes.io/pod-name"
 COMPONENT_LABEL = "app.kubernetes.io/component"
 USABLE_LABEL = f"{GROUP}/usable-by"
 """The label of a Secret that is not a Quorum's own but that it may use: the Quorum's name."""
+REVISION_ANNOTATION = f"{GROUP}/schema-revision"
+"""The annotation of a CRD with the revision of its schema, a whole number."""
+APPROVED_ANNOTATION = f"{GROUP}/approved-rollout"
+"""The annotation of a Quorum that names the template revision to which its pods may change."""
+FENCED_ANNOTATION = f"{GROUP}/fenced-members"
+"""The annotation of a Quorum with the names of the pods to fence, separated by commas."""
+FENCED_VARIABLE = "QUORATE_POD_FENCED"
+"""The variable of all pods that names those whose controllers do not run."""
 HASH_ANNOTATION = f"{GROUP}/hash"
 
 
@@ -145,6 +165,11 @@ def node_service(quorum: str, ordinal: int) -> str:
 def record(quorum: str) -> str:
     """The ConfigMap that records the cluster for which the Quorum was started."""
     return f"{quorum}-bootstrap"
+
+
+def restore_job(quorum: str) -> str:
+    """The Job that restores a backup before the Quorum has pods."""
+    return f"{quorum}-restore"
 
 
 def marker(quorum: str) -> str:
@@ -223,6 +248,24 @@ def ordinal_of(name: str) -> int | None:
     return int(found.group(1)) if found else None
 
 
+def members(quorum: str, text: str) -> dict[str, int | None]:
+    """The ordinals of pods by name; None for a name that no pod can have.
+
+    text: the names, separated by commas.
+    """
+    found: dict[str, int | None] = {}
+    for name in filter(None, (each.strip() for each in text.split(","))):
+        ordinal = ordinal_of(name)
+        is_pod = ordinal is not None and ordinal < NODES_MAX and name == pod(quorum, ordinal)
+        found[name] = ordinal if is_pod else None
+    return found
+
+
+def ordinals_of(quorum: str, text: str) -> frozenset[int]:
+    """The ordinals of pods whose names are separated by commas."""
+    return frozenset(each for each in members(quorum, text).values() if each is not None)
+
+
 def host(quorum: str, namespace: str, ordinal: int) -> str:
     """The host name of an ordinal's node, which any pod of the cluster can resolve."""
     return f"{node_service(quorum, ordinal)}.{namespace}.svc"
@@ -293,18 +336,27 @@ def problem_of_annotation(name: str, value: str) -> str:
 
 SETTING_PATTERN = "[a-z][a-z0-9]*([.][a-z0-9]+)*"
 _SETTING = re.compile(SETTING_PATTERN)
-_OWN_VARIABLES = frozenset(map(variable, OWN_SETTINGS))
-_OWN_VARIABLE_PREFIXES = tuple(map(variable, OWN_PREFIXES))
+_OWN_VARIABLES = {variable(name): why for name, why in OWN_SETTINGS.items()}
+_OWN_VARIABLE_PREFIXES = {variable(prefix): why for prefix, why in OWN_PREFIXES.items()}
+_OF_LISTENER = re.compile(r"QUORATE_LISTENER_NAME_.*_SSL_")
 
 
 def problem_of_setting(name: str) -> str:
-    """Why `spec.config` may not contain a setting; "" if it may.
+    """Why `spec.config` may not contain a setting, whatever its value; "" if it may.
 
     Names are compared in the form of their environment variables.
     """
-    found = variable(name)
-    if found in _OWN_VARIABLES or found.startswith(_OWN_VARIABLE_PREFIXES):
-        return f"config contains {name}, which the operator sets itself"
+    why = _why_own(variable(name))
+    if why:
+        return f"config contains {name}, which the operator sets itself: {why}"
     if not _SETTING.fullmatch(name):
         return f"config contains {name!r}: expected lower-case words separated by dots"
     return ""
+
+
+def _why_own(found: str) -> str:
+    """Why the operator sets a variable itself; "" if it does not."""
+    if _OF_LISTENER.match(found):
+        return _TLS
+    prefixes = (why for prefix, why in _OWN_VARIABLE_PREFIXES.items() if found.startswith(prefix))
+    return _OWN_VARIABLES.get(found) or next(prefixes, "")

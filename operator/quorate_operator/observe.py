@@ -9,6 +9,7 @@ answers with another node id counts as not answering.
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -24,7 +25,7 @@ from quorate.rpc.tls import TlsConfig
 from quorate.rpc.wire.limits import ChannelLimits, format_address
 from quorate.rpc.wire.values import NodeStatus, QuorumDescription
 
-from quorate_operator import manifests, naming
+from quorate_operator import manifests, naming, recovery
 from quorate_operator.authority import (
     Authority,
     Phase,
@@ -33,21 +34,30 @@ from quorate_operator.authority import (
     secret_files,
 )
 from quorate_operator.certificates import Issuer, has_other_names
+from quorate_operator.claim_state import observed_claim
+from quorate_operator.job_state import JobRun
 from quorate_operator.kube import Kube
+from quorate_operator.made import as_made, fenced_by, fenced_in
 from quorate_operator.naming import Object
-from quorate_operator.ownership import conflict, controller_of, is_controlled_by
+from quorate_operator.owned import Owned, by_ordinal, labels_of
+from quorate_operator.ownership import controller_of, is_controlled_by
 from quorate_operator.plan import BootstrapRecord, LeaderView, Observed, ObservedNode
+from quorate_operator.pod_creation import rejected_pods
 from quorate_operator.pod_state import (
     is_outdated,
     is_pending,
     is_ready,
+    keeps_volumes,
     pod_failure,
     pod_ip,
     pod_problem,
+    update_revision,
     wrong_ensemble,
 )
 from quorate_operator.progress import MigrationProgress, read_progress
 from quorate_operator.resource import QuorumResource
+from quorate_operator.settings import problem_of_config
+from quorate_operator.windows import closed
 
 CAUGHT_UP_MS = 3_000
 """A replica that reached the leader's log end within this time, by its clock, is caught up."""
@@ -82,54 +92,6 @@ class Snapshot:
     @property
     def ready_count(self) -> int:
         return sum(node.ready for node in self.observed.nodes)
-
-
-class _Owned:
-    """Reads the objects of one Quorum. conflicts: messages by "Kind/name" of foreign objects."""
-
-    def __init__(self, kube: Kube, quorum: QuorumResource) -> None:
-        self._kube = kube
-        self._quorum = quorum
-        self._services: dict[str, Object] | None = None
-        self.conflicts: dict[str, str] = {}
-
-    def get(self, kind: str, name: str) -> Object | None:
-        """Return the Quorum's own object of that name, or None. Raises KubeError."""
-        found = self._find(kind, name)
-        if found is None or is_controlled_by(found, self._quorum.uid):
-            return found
-        self.conflicts[f"{kind}/{name}"] = conflict(kind, found, self._quorum.name)
-        return None
-
-    def _find(self, kind: str, name: str) -> Object | None:
-        namespace = self._quorum.namespace
-        if kind != "Service":
-            return self._kube.get(kind, namespace, name)
-        if self._services is None:  # one request in place of one for each node
-            found = self._kube.list(kind, namespace)
-            self._services = {each["metadata"]["name"]: each for each in found}
-        return self._services.get(name)
-
-    def claims(self) -> tuple[dict[int, Object], frozenset[int]]:
-        """Return the Quorum's volume claims by ordinal, and the ordinals with a foreign claim.
-        Claims outlive the StatefulSet and have no owner reference to the Quorum, so the name and
-        the labels identify them. Raises KubeError.
-        """
-        quorum, kind = self._quorum, "PersistentVolumeClaim"
-        labels = naming.selector(quorum.name).items()
-        found = _by_ordinal(
-            f"{naming.VOLUME}-{quorum.name}", self._kube.list(kind, quorum.namespace)
-        )
-        found = {ordinal: claim for ordinal, claim in found.items() if ordinal < naming.NODES_MAX}
-        own = {n: claim for n, claim in found.items() if labels <= labels_of(claim).items()}
-        foreign = frozenset(found) - frozenset(own)
-        for ordinal in foreign:
-            name = f"{kind}/{naming.claim(quorum.name, ordinal)}"
-            self.conflicts[name] = (
-                f"{name} exists and lacks the labels of Quorum {quorum.name}: delete or rename "
-                "it, or rename the Quorum"
-            )
-        return own, foreign
 
 
 class Observer:
@@ -186,6 +148,9 @@ class Observer:
         observed = replace(
             seen.observed,
             stale=stale,
+            closed_window=closed(
+                quorum.part("rollout").get("windows") or (), dt.datetime.now(dt.UTC)
+            ),
             nodes=nodes,
             view=view,
             known_voters=_known_voters(quorum, description),
@@ -213,11 +178,13 @@ class Observer:
                 return False
             statuses, _ = await self._ask_nodes(quorum, seen.pods, probe)
             confirmed = set(statuses)
+        # A fenced member reads its files when its controller starts again.
+        running = {n for n, pod in seen.pods.items() if n not in _fenced(pod)}
         return is_step_due(
             authority,
             quorum.authority_revision,
             quorum.rotation_wait_s,
-            set(seen.pods),
+            running,
             confirmed,
         )
 
@@ -252,19 +219,28 @@ class Observer:
     def _read(self, quorum: QuorumResource) -> Snapshot:
         """Return the Quorum's Kubernetes objects, and what follows from them alone."""
         kube, namespace = self._kube, quorum.namespace
-        owned = _Owned(kube, quorum)
+        owned = Owned(kube, quorum)
         forbidden = tuple(self._forbidden(quorum))
         stateful_set = owned.get("StatefulSet", quorum.name)
         authority, unusable = self._authority(quorum, owned)
         given = self._given(quorum)
+        record = _record(owned.get("ConfigMap", naming.record(quorum.name)))
+        is_marked = owned.get("ConfigMap", naming.marker(quorum.name)) is not None
+        restore: JobRun | None = None
+        if quorum.recovery is not None and stateful_set is None and not is_marked:
+            forbidden += tuple(self._unlabelled(quorum, quorum.recovery.objects))
+            job = owned.get("Job", naming.restore_job(quorum.name))
+            restore = recovery.restore_run(kube, quorum, job)
         pods = kube.list("Pod", namespace, naming.selector_text(quorum.name))
         claims, foreign_volumes = owned.claims()
         observed = Observed(
             ids=quorum.ids,
             size=None if stateful_set is None else int(stateful_set["spec"].get("replicas", 1)),
-            record=_record(owned.get("ConfigMap", naming.record(quorum.name))),
+            record=record,
             is_template_pending=is_pending(stateful_set),
-            is_marked=owned.get("ConfigMap", naming.marker(quorum.name)) is not None,
+            revision=update_revision(stateful_set),
+            keeps_volumes=keeps_volumes(stateful_set),
+            is_marked=is_marked,
             stale=(
                 *(() if unusable else self._stale_secrets(quorum, owned, authority)),
                 *self._stale(quorum, owned, stateful_set),
@@ -272,16 +248,26 @@ class Observer:
             known_cluster_id=quorum.known_cluster_id,
             inherited=frozenset(n for n, claim in claims.items() if _is_older(claim, quorum)),
             volumes=frozenset(claims),
+            fenced=fenced_by(stateful_set, quorum.name),
             # All objects have been read: the dict has every conflict.
             conflicts=tuple(text for _, text in sorted(owned.conflicts.items())),
             foreign_volumes=foreign_volumes,
             forbidden=forbidden,
+            invalid_config=problem_of_config(quorum),
             unusable_authority=unusable,
+            restore=restore,
         )
-        mine = _by_ordinal(quorum.name, (pod for pod in pods if _is_pod_of(pod, stateful_set)))
+        mine = by_ordinal(quorum.name, (pod for pod in pods if _is_pod_of(pod, stateful_set)))
+        if stateful_set is not None:
+            ordinals = range(observed.size or 0)
+            missing = {naming.pod(quorum.name, n): n for n in ordinals if n not in mine}
+            rejected = rejected_pods(kube, stateful_set, missing)
+            observed = replace(observed, rejected_pods=rejected)
+        volumes = (observed_claim(n, claim, mine.get(n)) for n, claim in sorted(claims.items()))
+        observed = replace(observed, claims=tuple(each for each in volumes if each is not None))
         return Snapshot(observed, stateful_set, mine, claims, authority=authority, given=given)
 
-    def _authority(self, quorum: QuorumResource, owned: _Owned) -> tuple[Authority | None, str]:
+    def _authority(self, quorum: QuorumResource, owned: Owned) -> tuple[Authority | None, str]:
         """Return the Quorum's own authority, and why it cannot be used.
 
         It is never replaced unless it has expired: its certificates may be in use.
@@ -319,16 +305,21 @@ class Observer:
         if not naming.is_allowed(quorum.image, self._images):
             allowed = ", ".join(self._images)
             yield f"spec.image {quorum.image} is not from an allowed repository: {allowed}"
-        for name in quorum.given_secrets:
-            found = self._kube.get("Secret", quorum.namespace, name)
+        yield from self._unlabelled(quorum, [("Secret", name) for name in quorum.given_secrets])
+
+    def _unlabelled(
+        self, quorum: QuorumResource, given: Iterable[tuple[str, str]]
+    ) -> Iterable[str]:
+        """Yield messages about objects that the Quorum may not use. given: kinds and names."""
+        for kind, name in given:
+            found = self._kube.get(kind, quorum.namespace, name)
             if found is None:
-                yield f"Secret/{name} does not exist"
-                continue
-            if labels_of(found).get(naming.USABLE_LABEL) != quorum.name:
-                yield f"Secret/{name} needs the label {naming.USABLE_LABEL}={quorum.name}"
+                yield f"{kind}/{name} does not exist"
+            elif labels_of(found).get(naming.USABLE_LABEL) != quorum.name:
+                yield f"{kind}/{name} needs the label {naming.USABLE_LABEL}={quorum.name}"
 
     def _stale_secrets(
-        self, quorum: QuorumResource, owned: _Owned, authority: Authority | None
+        self, quorum: QuorumResource, owned: Owned, authority: Authority | None
     ) -> Iterable[str]:
         """Yield the missing and outdated Secrets of certificates; only the authority's own if it
         has expired, because nothing can be issued before it is replaced.
@@ -359,10 +350,10 @@ class Observer:
                 yield f"Secret/{name}"
 
     def _stale(
-        self, quorum: QuorumResource, owned: _Owned, stateful_set: Object | None
+        self, quorum: QuorumResource, owned: Owned, stateful_set: Object | None
     ) -> Iterable[str]:
-        """Yield the missing, outdated and unwanted objects that are no Secrets."""
-        wanted = manifests.objects(quorum)
+        """Yield the missing, outdated and unwanted objects that are not Secrets."""
+        wanted = manifests.objects(as_made(quorum, stateful_set))
         for name, manifest in wanted.items():
             kind, _, title = name.partition("/")
             is_set = kind == "StatefulSet"
@@ -383,20 +374,6 @@ def _is_pod_of(pod: Object, stateful_set: Object | None) -> bool:
     if controller_of(pod) is None:
         return True
     return stateful_set is not None and is_controlled_by(pod, stateful_set["metadata"]["uid"])
-
-
-def _by_ordinal(prefix: str, objects: Iterable[Object]) -> dict[int, Object]:
-    found = {}
-    for each in objects:
-        name = each["metadata"]["name"]
-        ordinal = naming.ordinal_of(name)
-        if ordinal is not None and name == f"{prefix}-{ordinal}":
-            found[ordinal] = each
-    return found
-
-
-def labels_of(found: Object) -> dict[str, str]:
-    return found["metadata"].get("labels") or {}
 
 
 def _record(found: Object | None) -> BootstrapRecord | None:
@@ -426,6 +403,9 @@ def _node(
     if claim.get("metadata", {}).get("deletionTimestamp"):
         problem = STUCK_VOLUME
     found = pod_problem(pod)
+    is_fenced = ordinal in _fenced(pod)
+    if is_fenced:
+        problem = "it is fenced"
     return ObservedNode(
         ordinal,
         seen.observed.ids.of(ordinal),
@@ -439,7 +419,16 @@ def _node(
         problem=f"pod {metadata['name']}: {found}" if found else problem,
         is_failing=bool(pod_failure(pod)),
         wrong_ensemble=wrong_ensemble(pod),
+        is_fenced=is_fenced,
+        grows_at_restart=any(
+            each.ordinal == ordinal and each.needs_restart for each in seen.observed.claims
+        ),
     )
+
+
+def _fenced(pod: Object) -> frozenset[int]:
+    """The ordinals that a pod names as fenced."""
+    return fenced_in(pod.get("spec"), str(pod["metadata"]["name"]).rpartition("-")[0])
 
 
 # --- nodes and quorum -----------------------------------------------------------------------------

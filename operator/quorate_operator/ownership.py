@@ -30,17 +30,17 @@ def is_controlled_by(found: Object, uid: str) -> bool:
     return bool(uid) and controller is not None and controller.get("uid") == uid
 
 
-def conflict(kind: str, found: Object, quorum: str) -> str:
-    """The message about a foreign object that has the name of one of the Quorum's objects."""
+def conflict(kind: str, found: Object, owner: str, owner_kind: str = KIND) -> str:
+    """The message about a foreign object that has the name of one of the owner's objects."""
     name = found["metadata"]["name"]
     controller = controller_of(found)
     if controller is None:
-        whose = f"is not controlled by Quorum {quorum}"
-    elif (controller.get("kind"), controller.get("name")) == (KIND, quorum):
-        return f"{kind}/{name} belongs to a deleted Quorum {quorum}: wait until it is gone"
+        whose = f"is not controlled by {owner_kind} {owner}"
+    elif (controller.get("kind"), controller.get("name")) == (owner_kind, owner):
+        return f"{kind}/{name} belongs to a deleted {owner_kind} {owner}: wait until it is gone"
     else:
         whose = f"is controlled by {controller.get('kind')}/{controller.get('name')}"
-    return f"{kind}/{name} exists and {whose}: delete or rename it, or rename the Quorum"
+    return f"{kind}/{name} exists and {whose}: delete or rename it, or rename the {owner_kind}"
 
 
 def handed_over(entries: list[Object], creator: str, manager: str) -> list[Object]:

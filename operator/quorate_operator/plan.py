@@ -7,18 +7,20 @@ and `OperatorPlan.refusals` lists what the plan holds back:
  0. Deleted: nothing, because the objects have owner references. Paused: nothing. Too few voters'
     disks remain for a majority, provably: nothing at all, because any action could make the loss
     final. Invalid number of voters or ids: nothing.
-    Something keeps objects from being as desired: the template is invalid, or uses an image or a
-    Secret that it may not use; foreign objects have names of this Quorum's objects; the authority
-    cannot sign certificates; the API server rejects an object. A new quorum is not started; an
-    existing one is maintained with the objects that it has.
+    Something keeps objects from being as desired: the template or a setting is invalid, or the
+    template uses an image or a Secret that it may not use; foreign objects have names of this
+    Quorum's objects; the authority cannot sign certificates; the API server rejects an object. A
+    new quorum is not started; an existing one is maintained with the objects that it has.
     Then the Kubernetes objects themselves: those that pods need, and the StatefulSet.
- 1. Not bootstrapped: create the record, then format the seed standalone, once. When a leader has
-    been seen, create the marker; after that no node is ever formatted standalone again.
+ 1. Not bootstrapped: create the record, then format the seed standalone, once, or restore a backup
+    to its volume before there are pods. When a leader has been seen, create the marker; after that
+    no node is ever formatted standalone again.
  2. A disk of another cluster: stop. ZooKeeper holds another cluster (checked before step 1): stop,
     but restart dead outdated pods.
  3. No leader: wait. (Pods of wanted nodes and known voters may be created, and dead outdated pods
     restarted.)
- 4. A voter set change is uncommitted: wait.
+ 4. A voter set change is uncommitted: wait. Otherwise members are fenced on request, if that is
+    safe (`fencing`). They are unfenced without a leader, too.
  5. A voter whose disk was replaced, or a dead surplus voter: remove it, if that is safe.
  6. A wanted node that is empty and not a voter: format it to join.
  7. A wanted observer that has caught up: make it a voter, if that is safe.
@@ -28,7 +30,14 @@ and `OperatorPlan.refusals` lists what the plan holds back:
 10. A surplus pod that is not a voter: shrink the StatefulSet, whose retention policy decides about
     the volume.
 11. A broker without the cluster action: grant it, before an authorizer requires it.
-12. An outdated pod: restart it, one at a time, dead pods first, the leader last after a transfer.
+12. A pod that is outdated, or whose file system grows at a restart: restart it, one at a time, dead
+    pods first, the leader last after a transfer; live pods not without the approval that a
+    supervised rollout needs, and in a maintenance window.
+13. A volume that is too small, whether or not there is a leader: expand it, one at a time
+    (`expansion`).
+
+Hibernated: after step 1, delete all pods in place of the other steps. Woken, there is no leader:
+pods are created for everything that has a volume, and the steps above do the rest.
 
 An action that failed is not planned before its next attempt is due (`Observed.failures`); the other
 steps go on without it, because each of them checks its own conditions.
@@ -53,14 +62,19 @@ from quorate_operator.bootstrap import (
     create_pods,
     is_dead,
     needed_size,
+    recover,
     restart_dead,
     waiting,
     without_leader,
     wrong_ensemble_of,
 )
+from quorate_operator.expansion import expand
+from quorate_operator.fencing import fence, fenced, unfence
+from quorate_operator.naming import APPROVED_ANNOTATION
 from quorate_operator.safety import (
     alive,
     disks_gone,
+    has_template,
     is_majority_gone,
     is_safe,
     majority,
@@ -74,6 +88,7 @@ from quorate_operator.values import (
     CreateRecord,
     CreateStatefulSet,
     Desired,
+    ExpandVolume,
     FormatNode,
     GrantBrokers,
     LeaderView,
@@ -83,9 +98,12 @@ from quorate_operator.values import (
     OperatorPlan,
     PlanRefusal,
     Reason,
+    RejectedPod,
     RemoveVoter,
     Resize,
     RestartPod,
+    SetFenced,
+    StartRestore,
     TransferLeadership,
     targets,
 )
@@ -136,6 +154,11 @@ class _Steps:
         count = len(voters & self.alive)
         return f"{count} of {len(voters)} would be alive, but {majority(len(voters))} are needed"
 
+    def fence(self) -> tuple[Action, str] | None:
+        found = fence(self.desired, self.observed, self.view, self.alive)
+        self.refusals += found.refusals
+        return None if found.action is None else self.propose(found.action, found.text)
+
     # 5
     def remove_dead(self) -> tuple[Action, str] | None:
         gone = disks_gone(self.observed)
@@ -148,6 +171,8 @@ class _Steps:
                     Reason.FOREIGN_VOTER, f"voter {voter} is not a pod of this Quorum: ignored"
                 )
                 continue
+            if self.observed.ordinal_of(voter) in self.observed.fenced:
+                continue  # reported as such
             if wanted and voter not in gone:
                 continue
             if wanted and not self.desired.replace_disks:
@@ -217,7 +242,8 @@ class _Steps:
         surplus = [v for v in self.voters_by_ordinal if not self.is_wanted(v)]
         if not surplus:
             return None
-        ours = [v for v in surplus if self.observed.ordinal_of(v) is not None]
+        left_alone = (None, *self.observed.fenced)
+        ours = [v for v in surplus if self.observed.ordinal_of(v) not in left_alone]
         wanted = [v for v in self.voters_by_ordinal if self.is_wanted(v)]
         nodes = {self.observed.ids.of(ordinal) for ordinal in range(self.desired.replicas)}
         missing = nodes - {v.id for v in wanted if v in self.alive}
@@ -255,7 +281,9 @@ class _Steps:
     # 10
     def shrink(self) -> tuple[Action, str] | None:
         size = self.observed.size or 0
-        needed = needed_size(self.desired, self.observed, self.view.voters | self.view.committed)
+        voters = self.view.voters | self.view.committed
+        kept = (ordinal + 1 for ordinal in self.observed.fenced)
+        needed = max([needed_size(self.desired, self.observed, voters), *kept])
         if needed < size:
             text = f"delete the pods from ordinal {needed} on"
             return self.propose(Resize(needed, size), text)
@@ -271,7 +299,10 @@ class _Steps:
 
     # 12
     def restart_outdated(self) -> tuple[Action, str] | None:
-        nodes = [node for node in self.observed.nodes if node.outdated and not node.terminating]
+        nodes = [n for n in self.observed.nodes if n.restart_reason and not n.terminating]
+        if self.observed.fenced:
+            # The template that fences a member makes the pods of all others outdated.
+            nodes = [node for node in nodes if is_dead(node)]
         if not nodes:
             return None
         # A voter that answers while it catches up may already be part of a majority, so only dead
@@ -279,6 +310,10 @@ class _Steps:
         free = [node for node in nodes if is_dead(node) or node.key not in self.view.voters]
         if free:
             return next(filter(None, map(self.restart, free)), None)
+        hold = self.rollout_hold()
+        if hold is not None:
+            self.refusals.append(hold)
+            return None
         unwell = sorted(self.view.voters - self.alive)
         if unwell:
             shown = ", ".join(map(self.described, unwell))
@@ -298,12 +333,22 @@ class _Steps:
             return None
         others = sorted(self.alive - {node.key})
         if node.key == self.view.leader and others:
-            return self.transfer(others, f"because {node.key} is outdated")
+            return self.transfer(others, f"because pod {node.ordinal} is restarted")
         return self.restart(node)
+
+    def rollout_hold(self) -> PlanRefusal | None:
+        """Why no live pod may be restarted for the new template; None if one may."""
+        revision = self.observed.revision
+        if self.desired.is_supervised and self.desired.approved_rollout != revision:
+            text = f"outdated pods wait for the annotation {APPROVED_ANNOTATION}={revision}"
+            return PlanRefusal(Reason.APPROVAL_REQUIRED, text)
+        if self.observed.closed_window:
+            return PlanRefusal(Reason.WINDOW_CLOSED, self.observed.closed_window)
+        return None
 
     def restart(self, node: ObservedNode) -> tuple[Action, str] | None:
         action = RestartPod(node.ordinal, node.uid)
-        return self.propose(action, f"restart pod {node.ordinal}: outdated")
+        return self.propose(action, f"restart pod {node.ordinal}: {node.restart_reason}")
 
 
 def plan(desired: Desired, observed: Observed) -> OperatorPlan:
@@ -339,13 +384,17 @@ def _held_back(desired: Desired, observed: Observed) -> Iterator[PlanRefusal]:
         yield PlanRefusal(Reason.CONFLICT, "; ".join(observed.conflicts))
     if observed.forbidden:
         yield PlanRefusal(Reason.NOT_ALLOWED, "; ".join(observed.forbidden))
-    if desired.invalid_template:
-        yield PlanRefusal(Reason.INVALID_SPEC, desired.invalid_template)
+    if desired.invalid_template or observed.invalid_config:
+        text = desired.invalid_template or observed.invalid_config
+        yield PlanRefusal(Reason.INVALID_SPEC, text)
     if observed.unusable_authority:
         yield PlanRefusal(Reason.AUTHORITY_UNUSABLE, observed.unusable_authority)
 
 
 def _failing_pods(observed: Observed) -> Iterator[PlanRefusal]:
+    for pod in observed.rejected_pods:
+        text = f"node {observed.ids.of(pod.ordinal)}: its pod cannot be created: {pod.text}"
+        yield PlanRefusal(Reason.POD_FAILING, text)
     for node in observed.nodes:
         if _is_failing(node):
             yield PlanRefusal(Reason.POD_FAILING, f"node {node.id}: {node.problem}")
@@ -357,8 +406,8 @@ def _is_failing(node: ObservedNode) -> bool:
 
 def _plan(desired: Desired, observed: Observed) -> OperatorPlan:
     """`plan` for a Quorum that may be changed. Objects come first, but none holds up the steps."""
-    has_template = not observed.forbidden and not desired.invalid_template
-    stale = [n for n in observed.stale if has_template or not n.startswith("StatefulSet/")]
+    is_valid = has_template(desired, observed)
+    stale = [n for n in observed.stale if is_valid or not n.startswith("StatefulSet/")]
     due = tuple(name for name in stale if not observed.failure(name))
     if due:
         return OperatorPlan(ApplyObjects(due), f"apply {', '.join(due)}")
@@ -368,10 +417,16 @@ def _plan(desired: Desired, observed: Observed) -> OperatorPlan:
     if observed.size is None:
         if rejected and not observed.is_bootstrapped:
             return OperatorPlan(refusals=rejected)
-        size = size_for(desired, observed)
+        recovery = recover(desired, observed)
+        if recovery is not None:
+            return recovery
+        size = 0 if _is_hibernating(desired, observed) else size_for(desired, observed)
         text = f"create the StatefulSet with {size} pods"
         return OperatorPlan(CreateStatefulSet(size), text, rejected)
     found = _maintain(desired, observed)
+    if found.action is None:
+        more = expand(desired, observed)
+        found = OperatorPlan(more.action, more.text, (*found.refusals, *more.refusals))
     return OperatorPlan(found.action, found.text, (*rejected, *found.refusals))
 
 
@@ -381,15 +436,28 @@ def _maintain(desired: Desired, observed: Observed) -> OperatorPlan:
         return restart_dead(observed) or wrong_ensemble_of(observed)
     if not observed.is_bootstrapped:
         return bootstrap(desired, observed)
+    if _is_hibernating(desired, observed):
+        return _hibernate(observed)
     mismatch = cluster_mismatch(desired, observed)
     if mismatch is not None:
         return OperatorPlan(refusals=(mismatch,))
+    returned = _attempted(unfence(desired, observed), observed)
+    if returned.action is not None:
+        return returned
+    found = _with_cluster(desired, observed)
+    refusals = (*found.refusals, *returned.refusals, *fenced(observed))
+    return OperatorPlan(found.action, found.text, refusals)
+
+
+def _with_cluster(desired: Desired, observed: Observed) -> OperatorPlan:
+    """Steps 3 to 12."""
     if observed.view is None:
         return without_leader(desired, observed)
     if observed.view.voters != observed.view.committed:
         return waiting(Reason.CHANGE_UNCOMMITTED, "the last voter set change is uncommitted")
     steps = _Steps(desired, observed, observed.view, alive(observed))
     for step in (
+        steps.fence,
         steps.remove_dead,
         steps.format_empty,
         steps.add_observer,
@@ -407,6 +475,27 @@ def _maintain(desired: Desired, observed: Observed) -> OperatorPlan:
         text = "the StatefulSet controller has not observed the last change"
         steps.refuse(Reason.WAITING_FOR_PODS, text)
     return OperatorPlan(refusals=tuple(steps.refusals))
+
+
+def _is_hibernating(desired: Desired, observed: Observed) -> bool:
+    """Whether no pods are wanted. A new quorum starts first, so that its voters are known."""
+    return desired.hibernated and observed.is_bootstrapped
+
+
+def _hibernate(observed: Observed) -> OperatorPlan:
+    """Delete all pods. The voters, whose disks remain, stay the same."""
+    view = observed.view
+    if not observed.size and observed.nodes:
+        return waiting(Reason.WAITING_FOR_PODS, "the pods are being deleted")
+    if not observed.size:
+        text = f"spec.hibernated is set: no pods, and {len(observed.volumes)} volumes"
+        return waiting(Reason.HIBERNATED, text)
+    if not observed.keeps_volumes:
+        text = "to hibernate would delete the volumes: set storage.retention.whenScaled to Retain"
+        return waiting(Reason.HIBERNATION_BLOCKED, text)
+    if view is not None and view.voters != view.committed:
+        return waiting(Reason.CHANGE_UNCOMMITTED, "the last voter set change is uncommitted")
+    return OperatorPlan(Resize(0, observed.size), "hibernate: delete all pods")
 
 
 def _reason_to_stop(desired: Desired, observed: Observed) -> PlanRefusal | None:
@@ -437,11 +526,13 @@ def _wait_for_pods(steps: _Steps) -> None:
         voter = next((v for v in steps.view.voters if v.id == node_id), None)
         if voter is not None and voter in steps.alive:
             continue
+        if any(pod.ordinal == ordinal for pod in steps.observed.rejected_pods):
+            continue  # reported as such
         if node is None:
             problem = "it has no pod"
         elif node.terminating:
             problem = "its pod is being deleted"
-        elif _is_failing(node):
+        elif node.is_fenced or _is_failing(node):
             continue  # reported as such
         elif not node.answers:
             problem = node.problem or "it does not answer"
@@ -461,6 +552,7 @@ __all__ = [
     "CreateRecord",
     "CreateStatefulSet",
     "Desired",
+    "ExpandVolume",
     "FormatNode",
     "GrantBrokers",
     "LeaderView",
@@ -470,9 +562,12 @@ __all__ = [
     "OperatorPlan",
     "PlanRefusal",
     "Reason",
+    "RejectedPod",
     "RemoveVoter",
     "Resize",
     "RestartPod",
+    "SetFenced",
+    "StartRestore",
     "TransferLeadership",
     "alive",
     "disks_gone",

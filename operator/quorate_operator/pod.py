@@ -2,11 +2,14 @@
 
     python -m quorate_operator.pod            becomes `quorate controller`
     python -m quorate_operator.pod broker     becomes `quorate broker`
+    python -m quorate_operator.pod backup …   becomes `quorate backup create …`
+    python -m quorate_operator.pod restore …  becomes `quorate restore …`, unless that was done
 
 Pod NAME-N of a namespace is node N, or QUORATE_POD_FIRST_NODE_ID + N. It advertises the address
 NAME-N.NAMESPACE.svc, which its certificate (node-ID.crt) names. Pod NAME-broker-N is node 1000 + N,
 at NAME-broker-N.NAME-brokers.NAMESPACE.svc, with broker-N.crt. All other settings come from the
-environment of the pod template. This module needs neither the Kubernetes client nor its API.
+environment of the pod template. A controller's pod that QUORATE_POD_FENCED names runs no controller
+(`fence`). This module needs neither the Kubernetes client nor its API.
 """
 
 from __future__ import annotations
@@ -16,10 +19,13 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from quorate_operator import naming
+from quorate_operator import fence, naming
 
 POD_PREFIX = "QUORATE_POD_"
 BROKER_INFIX = "-broker"
+
+
+CLIENT_FILE = Path("/tmp/client.properties")  # noqa: S108 - inside the pod
 
 
 class PodError(Exception):
@@ -104,8 +110,7 @@ def _common(environment: Mapping[str, str], quorum: str, namespace: str) -> dict
     return result | {
         "QUORATE_CONTROLLER_LISTENER_NAMES": naming.LISTENER,
         "QUORATE_CONTROLLER_QUORUM_BOOTSTRAP_SERVERS": servers,
-        # A directory of its own: the root of a volume may hold lost+found.
-        "QUORATE_METADATA_LOG_DIR": f"{naming.DATA_PATH}/metadata",
+        "QUORATE_METADATA_LOG_DIR": naming.METADATA_PATH,
     }
 
 
@@ -146,6 +151,42 @@ def _tls_settings(environment: Mapping[str, str], name: str) -> dict[str, str]:
     }
 
 
+def backup_properties(environment: Mapping[str, str]) -> str:
+    """The client properties with which a backup connects."""
+    if not _is_set(environment, "QUORATE_POD_TLS"):
+        return "security.protocol=PLAINTEXT\n"
+    root = Path(naming.TLS_PATH)
+    return (
+        "security.protocol=SSL\n"
+        f"ssl.certificate.location={root / 'tls.crt'}\n"
+        f"ssl.key.location={root / 'tls.key'}\n"
+        f"ssl.ca.location={root / 'ca.crt'}\n"
+    )
+
+
+def _backup_command(environment: Mapping[str, str], options: list[str]) -> list[str]:
+    """The command of a backup, whose client properties are written. Raises PodError."""
+    servers = _required(environment, "QUORATE_POD_BOOTSTRAP")
+    CLIENT_FILE.write_text(backup_properties(environment))
+    connection = [f"--bootstrap-controller={servers}", f"--command-config={CLIENT_FILE}"]
+    return ["backup", "create", *connection, *options]
+
+
+def is_restored(directory: Path, cluster_id: str) -> bool:
+    """Whether an earlier run has restored the directory for this cluster, completely."""
+    try:
+        found = (directory / "meta.properties").read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return False
+    return f"cluster.id={cluster_id}" in found.splitlines()
+
+
+def is_fenced(environment: Mapping[str, str]) -> bool:
+    """Whether this pod shall not run its controller. Raises PodError."""
+    quorum, _namespace, ordinal = _identity(environment)
+    return ordinal in naming.ordinals_of(quorum, environment.get(naming.FENCED_VARIABLE, ""))
+
+
 def _required(environment: Mapping[str, str], name: str) -> str:
     value = environment.get(name, "")
     if not value:
@@ -161,8 +202,22 @@ def main(arguments: list[str] | None = None) -> int:
             cluster_id = _required(os.environ, "QUORATE_POD_CLUSTER_ID")
             environment = broker_settings(os.environ)
             command += ["broker", "--format", cluster_id]
+        elif given[:1] == ["backup"]:
+            environment = {k: v for k, v in os.environ.items() if not k.startswith(POD_PREFIX)}
+            command += _backup_command(os.environ, given[1:])
+        elif given[:1] == ["restore"]:
+            cluster_id = _required(os.environ, "QUORATE_POD_CLUSTER_ID")
+            if is_restored(Path(naming.METADATA_PATH), cluster_id):
+                print(f"{naming.METADATA_PATH} was restored for cluster {cluster_id} before")
+                return 0
+            environment = {k: v for k, v in os.environ.items() if not k.startswith(POD_PREFIX)}
+            command += given
         elif given:
-            raise PodError(f"{' '.join(given)}: expected no argument, or `broker`")
+            raise PodError(
+                f"{' '.join(given)}: expected `broker`, `backup`, `restore` or no argument"
+            )
+        elif is_fenced(os.environ):
+            return fence.serve(naming.HTTP_PORT)
         else:
             environment = settings(os.environ)
             command.append("controller")

@@ -33,13 +33,37 @@ def is_pending(stateful_set: Object | None) -> bool:
     return bool(observed < stateful_set["metadata"].get("generation", 0))
 
 
-def is_outdated(pod: Object, stateful_set: Object | None) -> bool:
-    """Whether the pod's template is older than the update revision, once that is observed."""
+def update_revision(stateful_set: Object | None) -> str:
+    """The revision of the template of new pods, once it is observed; "" before."""
+    if stateful_set is None or is_pending(stateful_set):
+        return ""
+    return str((stateful_set.get("status") or {}).get("updateRevision") or "")
+
+
+def keeps_volumes(stateful_set: Object | None) -> bool:
+    """Whether the volumes of pods that a smaller size removes are provably kept."""
     if stateful_set is None or is_pending(stateful_set):
         return False
-    status = stateful_set.get("status") or {}
+    policy = stateful_set["spec"].get("persistentVolumeClaimRetentionPolicy") or {}
+    return bool(policy.get("whenScaled", "Retain") == "Retain")
+
+
+def is_outdated(pod: Object, stateful_set: Object | None) -> bool:
+    """Whether the pod's template is older than the update revision, once that is observed."""
+    expected = update_revision(stateful_set)
     revision = (pod["metadata"].get("labels") or {}).get("controller-revision-hash")
-    return bool(status.get("updateRevision")) and revision != status["updateRevision"]
+    return bool(expected) and revision != expected
+
+
+def last_message(pod: Object) -> str:
+    """What a container's process wrote when it last ended, with success or not; else ""."""
+    for container in (pod.get("status") or {}).get("containerStatuses") or ():
+        states = container.get("state") or {}, container.get("lastState") or {}
+        for state in states:
+            message = (state.get("terminated") or {}).get("message")
+            if message:
+                return str(message).strip()
+    return ""
 
 
 def _last_words(pod: Object, remembered_s: float = 0.0) -> str:

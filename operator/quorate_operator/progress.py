@@ -29,14 +29,21 @@ _SAMPLE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class MigrationProgress:
-    """The progress of a migration. brokers: how many registered ones run in ZooKeeper mode."""
+    """The progress of a migration."""
 
     state: ZkMigrationState
     brokers: int
+    """How many registered brokers run in ZooKeeper mode."""
 
 
 def read_progress(host: str, port: int) -> MigrationProgress | None:
     """Read the progress from a node; None if it does not answer or is not the leader."""
+    page = read_page(host, port, "/metrics")
+    return None if page is None else parse_progress(page)
+
+
+def read_page(host: str, port: int, path: str) -> str | None:
+    """Read a page over plain HTTP; None without a whole answer within about 2 * TIMEOUT_S."""
     connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
     try:
         connection.connect()
@@ -45,7 +52,7 @@ def read_progress(host: str, port: int) -> MigrationProgress | None:
         deadline.daemon = True
         deadline.start()
         try:
-            connection.request("GET", "/metrics")
+            connection.request("GET", path)
             page = connection.getresponse().read(PAGE_BYTES_MAX)
         finally:
             deadline.cancel()
@@ -53,7 +60,7 @@ def read_progress(host: str, port: int) -> MigrationProgress | None:
         return None
     finally:
         connection.close()
-    return parse_progress(page.decode(errors="replace"))
+    return page.decode(errors="replace")
 
 
 def _shut_down(connected: socket.socket) -> None:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from quorate_operator import naming
+from quorate_operator.claim_state import bytes_of
+from quorate_operator.destination import Destination
 from quorate_operator.naming import (
     API_VERSION,
+    APPROVED_ANNOTATION,
     CLIENT,
     KAFKA_SSL,
     KIND,
     NODES_MAX,
+    VOLUME_SIZE,
     NodeIds,
     Object,
     client_name,
@@ -26,7 +32,7 @@ from quorate_operator.plan import Desired
 
 @dataclass(frozen=True, slots=True)
 class QuorumResource:
-    """One Quorum resource. spec, status: the JSON objects; the properties interpret them."""
+    """One Quorum resource. The properties interpret `spec` and `status`."""
 
     name: str
     namespace: str
@@ -34,8 +40,13 @@ class QuorumResource:
     generation: int = 0
     created: str = ""
     deleted: bool = False
+    fenced: frozenset[int] = frozenset()
+    """The ordinals of the pods that the template fences (`made`); others are only to be fenced."""
+    annotations: Mapping[str, str] = field(default_factory=dict)
     spec: Object = field(default_factory=dict)
+    """The JSON object of the spec."""
     status: Object = field(default_factory=dict)
+    """The JSON object of the status."""
 
     @classmethod
     def parse(cls, found: Object) -> QuorumResource:
@@ -47,9 +58,14 @@ class QuorumResource:
             generation=metadata.get("generation", 0),
             created=metadata.get("creationTimestamp") or "",
             deleted=bool(metadata.get("deletionTimestamp")),
+            annotations=metadata.get("annotations") or {},
             spec=found.get("spec") or {},
             status=found.get("status") or {},
         )
+
+    @property
+    def kind(self) -> str:
+        return KIND
 
     def part(self, name: str) -> Object:
         """An object of the spec, empty if it is not set."""
@@ -102,6 +118,18 @@ class QuorumResource:
             names += [given_node_secret(self.name, node) for node in nodes]
             names += [client_secret(self.name), operator_secret(self.name)]
         return tuple(names)
+
+    @property
+    def recovery_part(self) -> Object:
+        """`spec.bootstrap.recovery`, empty without one."""
+        found: Object = self.part("bootstrap").get("recovery") or {}
+        return found
+
+    @property
+    def recovery(self) -> Destination | None:
+        """The backup with which the Quorum begins; None to begin empty."""
+        found = self.recovery_part
+        return Destination(found.get("source") or {}, self.name) if found else None
 
     @property
     def has_kafka_listener(self) -> bool:
@@ -191,11 +219,31 @@ class QuorumResource:
             replicas=min(max(self.replicas, 1), NODES_MAX),
             cluster_id=self.cluster_id,
             paused=bool(self.spec.get("paused", False)),
+            hibernated=bool(self.spec.get("hibernated", False)),
             deleted=self.deleted,
             replace_disks=self.spec.get("diskReplacement", "Automatic") == "Automatic",
+            is_supervised=self.part("rollout").get("approval", "Automatic") == "Manual",
+            approved_rollout=self.annotations.get(APPROVED_ANNOTATION, ""),
             invalid=self._invalid(),
             invalid_template=self._invalid_template(),
+            recovers=self.recovery is not None,
+            fenced=naming.ordinals_of(self.name, self._to_fence),
+            unknown_members=tuple(
+                name
+                for name, ordinal in naming.members(self.name, self._to_fence).items()
+                if ordinal is None
+            ),
+            volume_size=self.volume_size,
+            volume_bytes=bytes_of(self.volume_size),
         )
+
+    @property
+    def _to_fence(self) -> str:
+        return str(self.annotations.get(naming.FENCED_ANNOTATION, ""))
+
+    @property
+    def volume_size(self) -> str:
+        return str(self.part("storage").get("size") or VOLUME_SIZE)
 
     def _invalid(self) -> str:
         """Why the spec is invalid, "" if it is not; an older CRD may not have rejected it."""
@@ -204,6 +252,10 @@ class QuorumResource:
         for name, node in self.kafka_brokers.items():
             if self.ids.ordinal(node) is not None:
                 return f"the client {name} has brokerId {node}, which is a controller's id"
+        if self.recovery is not None and self.recovery.problem:
+            return f"bootstrap.recovery.source: {self.recovery.problem}"
+        if self.recovery is not None and self.is_migration:
+            return "a migration cannot begin with a backup"
         if self.is_migration and not (self.cluster_id and self.ids.first):
             return "a migration needs clusterId and firstNodeId"
         return ""

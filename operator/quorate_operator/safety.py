@@ -58,6 +58,11 @@ def is_majority_gone(observed: Observed) -> bool:
     return len(voters) > 0 and left < majority(len(voters))
 
 
+def has_template(desired: Desired, observed: Observed) -> bool:
+    """Whether pods may be made from the template of the spec."""
+    return not (observed.forbidden or desired.invalid_template or observed.invalid_config)
+
+
 def size_for(desired: Desired, observed: Observed) -> int:
     """The size of a StatefulSet with every pod that may be needed.
 

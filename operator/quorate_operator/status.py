@@ -5,8 +5,9 @@ objects are as the spec wants them, whether or not pods have been restarted for 
 leader answers and a majority of the voters is alive. Bootstrapped: the quorum was started and
 cannot start again. Progressing: a change is in progress or pending. Degraded: a wanted node is not
 a live voter. DataLossRisk: the loss of one more of several voters would stop commits, or too few
-disks remain for a majority. Conflict: foreign objects have names of this Quorum's objects. Paused:
-`spec.paused` is set.
+disks remain for a majority. Conflict: foreign objects have names of this Quorum's objects.
+Hibernated: it has no pods, because `spec.hibernated` is set. Fenced: members are fenced, so their
+controllers do not run. Paused: `spec.paused` is set.
 
 When the state cannot be observed, all of them but Paused are Unknown: the last known state may not
 be that of now. A condition's time is that of its last status change.
@@ -19,6 +20,7 @@ from collections.abc import Iterator
 
 from quorate_operator import naming
 from quorate_operator.crd import CONDITIONS
+from quorate_operator.made import claims_of, size_of
 from quorate_operator.naming import Object
 from quorate_operator.observe import Snapshot, replicas_of
 from quorate_operator.plan import (
@@ -45,6 +47,7 @@ URGENT = (
     Reason.CLUSTER_ID_MISMATCH,
     Reason.WRONG_ENSEMBLE,
     Reason.BOOTSTRAP_RECORD_LOST,
+    Reason.RECOVERY_FAILED,
     Reason.INVALID_SPEC,
     Reason.AUTHORITY_UNUSABLE,
     Reason.APPLY_REJECTED,
@@ -56,6 +59,9 @@ URGENT = (
     Reason.DISK_REPLACEMENT_MANUAL,
     Reason.ROLLOUT_BLOCKED,
     Reason.FOREIGN_VOTER,
+    Reason.HIBERNATION_BLOCKED,
+    Reason.EXPANSION_REFUSED,
+    Reason.FENCING_REFUSED,
 )
 """Refusals that may require manual action, the most severe first."""
 OF_OBJECTS = (
@@ -64,6 +70,8 @@ OF_OBJECTS = (
     Reason.INVALID_SPEC,
     Reason.AUTHORITY_UNUSABLE,
     Reason.APPLY_REJECTED,
+    Reason.EXPANDING,
+    Reason.EXPANSION_REFUSED,
 )
 """Refusals because of which Kubernetes objects are not as the spec wants them."""
 NOT_OBSERVED = "ObservationFailed"
@@ -84,12 +92,13 @@ def build(quorum: QuorumResource, seen: Snapshot, plan: OperatorPlan) -> Object:
         "leader": {"id": view.leader.id, "epoch": view.epoch} if view else None,
         "clusterId": record.cluster_id if record else observed.known_cluster_id,
         "selector": naming.selector_text(quorum.name),
+        "updateRevision": observed.revision or None,
         "currentAction": plan.text or _refused(plan),
         "storage": _storage(seen) or quorum.status.get("storage"),
         "migration": _migration(quorum, seen),
         "authority": _authority(seen),
         "members": list(_members(quorum, seen)),
-        "conditions": _written(quorum, _conditions(quorum, seen, plan)),
+        "conditions": written(quorum.status, quorum.generation, _conditions(quorum, seen, plan)),
     }
 
 
@@ -101,7 +110,9 @@ def unknown(quorum: QuorumResource, error: str) -> Object:
         "leader": None,
         "readyReplicas": None,
         "currentAction": f"cannot observe the state: {error}",
-        "conditions": _written(quorum, {**said, "Paused": _paused(quorum)}),
+        "conditions": written(
+            quorum.status, quorum.generation, {**said, "Paused": _paused(quorum)}
+        ),
     }
 
 
@@ -115,11 +126,9 @@ def _storage(seen: Snapshot) -> Object | None:
     """The claims of the StatefulSet, which cannot be changed; None without one."""
     if seen.stateful_set is None:
         return None
-    templates = seen.stateful_set["spec"].get("volumeClaimTemplates") or [{}]
-    spec = templates[0].get("spec") or {}
-    size = ((spec.get("resources") or {}).get("requests") or {}).get("storage")
-    found = {"size": size, "storageClassName": spec.get("storageClassName")}
-    return {name: value for name, value in found.items() if value is not None}
+    claim = claims_of(seen.stateful_set)
+    found = {"size": size_of(claim), "storageClassName": claim.get("storageClassName")}
+    return {name: value for name, value in found.items() if value}
 
 
 def _migration(quorum: QuorumResource, seen: Snapshot) -> Object | None:
@@ -140,12 +149,12 @@ def _authority(seen: Snapshot) -> Object | None:
     return {"revision": seen.authority.revision, "phase": seen.authority.phase.value}
 
 
-def _written(quorum: QuorumResource, said: dict[str, Said]) -> list[Object]:
+def written(earlier_status: Object, generation: int, said: dict[str, Said]) -> list[Object]:
+    """The conditions of a status. One that is unchanged keeps its time of the earlier status."""
     now = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    earlier = {c["type"]: c for c in quorum.status.get("conditions") or ()}
+    earlier = {c["type"]: c for c in earlier_status.get("conditions") or ()}
     return [
-        _condition(name, each, earlier.get(name), quorum.generation, now)
-        for name, each in said.items()
+        _condition(name, each, earlier.get(name), generation, now) for name, each in said.items()
     ]
 
 
@@ -176,27 +185,42 @@ def _conditions(quorum: QuorumResource, seen: Snapshot, plan: OperatorPlan) -> d
     alive_ids = {voter.id for voter in alive(observed)}
     is_ready = plan.is_done and alive_ids == wanted
     missing = sorted(wanted - alive_ids)
-    stopped = plan.action is None and not plan.refusals
+    is_asleep = plan.refuses(Reason.HIBERNATED)
+    stopped = plan.action is None and (is_asleep or not plan.refusals)
     is_changing = not stopped and not quorum.desired.paused
     return {
         "Ready": (is_ready, reason if worst else action, refused or doing),
         "SpecApplied": _spec_applied(observed, plan),
-        "Quorate": _quorate(seen),
+        "Quorate": (False, "Hibernated", "") if is_asleep else _quorate(seen),
         "Bootstrapped": (
             observed.is_bootstrapped,
             "Bootstrapped" if observed.is_bootstrapped else "NotYet",
             "",
         ),
         "Progressing": (is_changing, action, doing),
-        "Degraded": _degraded(observed.is_bootstrapped, missing, plan),
-        "DataLossRisk": _data_loss_risk(quorum, seen),
+        "Degraded": _degraded(observed.is_bootstrapped and not is_asleep, missing, plan),
+        "DataLossRisk": (None, "Hibernated", "") if is_asleep else _data_loss_risk(quorum, seen),
         "Conflict": (
             bool(observed.conflicts),
             "NamesTaken" if observed.conflicts else "AsWanted",
             "; ".join(observed.conflicts),
         ),
+        "Hibernated": (is_asleep, "Hibernated" if is_asleep else "AsWanted", ""),
+        "Fenced": _fenced(quorum, plan),
         "Paused": _paused(quorum),
     }
+
+
+def _fenced(quorum: QuorumResource, plan: OperatorPlan) -> Said:
+    """Whether members are fenced. Those that cannot be fenced are named first."""
+    texts = [each.text for each in plan.refusals if each.reason is Reason.FENCED]
+    refused = [each.text for each in plan.refusals if each.reason is Reason.FENCING_REFUSED]
+    reason = Reason.FENCED.value if texts else "AsWanted"
+    if refused:
+        reason = Reason.FENCING_REFUSED.value
+    elif quorum.desired.fenced and not texts:
+        reason = "Pending"
+    return bool(texts), reason, "; ".join((*refused, *texts))
 
 
 def _paused(quorum: QuorumResource) -> Said:
@@ -273,7 +297,9 @@ def _members(quorum: QuorumResource, seen: Snapshot) -> Iterator[Object]:
     leader_end = -1 if view is None else ends.get(view.leader.id, -1)
     for node in observed.nodes:
         status = seen.statuses.get(node.ordinal)
-        if status is None:
+        if node.is_fenced and status is None:
+            role = "fenced"
+        elif status is None:
             role = "unknown"
         elif not status.formatted:
             role = "unformatted"

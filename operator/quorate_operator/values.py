@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from quorate.raft.types import ReplicaKey
 
+from quorate_operator.job_state import JobRun
 from quorate_operator.naming import SAME_IDS, NodeIds
 
 # --- the desired and the observed state -----------------------------------------------------------
@@ -18,44 +19,72 @@ from quorate_operator.naming import SAME_IDS, NodeIds
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """The desired state.
-
-    replicas: the number of voters; their ordinals are 0 to replicas - 1. cluster_id: the cluster
-    that they must belong to, "" for any. invalid: why the spec as a whole is invalid, "" if it is
-    valid. invalid_template: why no pods may be made from it, "" if they may.
-    """
+    """The desired state."""
 
     replicas: int
+    """The number of voters; their ordinals are 0 to replicas - 1."""
     cluster_id: str = ""
+    """The cluster that the voters must belong to, "" for any."""
     paused: bool = False
+    hibernated: bool = False
+    """Whether no pods are wanted, and the voters stay."""
     deleted: bool = False
     replace_disks: bool = True
+    is_supervised: bool = False
+    """Whether live pods are restarted for a template only if its revision is `approved_rollout`."""
+    approved_rollout: str = ""
     invalid: str = ""
+    """Why the spec as a whole is invalid, "" if it is valid."""
     invalid_template: str = ""
+    """Why no pods may be made from the template, "" if they may."""
+    recovers: bool = False
+    """Whether the quorum begins with a backup."""
+    fenced: frozenset[int] = frozenset()
+    """The ordinals of the members to fence."""
+    unknown_members: tuple[str, ...] = ()
+    """Names of pods to fence that no pod can have."""
+    volume_size: str = ""
+    """The wanted size of volumes, as the spec writes it."""
+    volume_bytes: int = 0
+    """The same in bytes; 0: any size."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObservedNode:
-    """The pod of an ordinal, and the state that its process reports.
-
-    id: its node id. answers: it returned a NodeStatus; directory_id and cluster_id are None and ""
-    if it is not formatted. ready: as the kubelet sees it. problem: why it does not run, for people.
-    is_failing: the problem does not end by waiting, such as an image that cannot be pulled.
-    wrong_ensemble: its last line if it exited because ZooKeeper holds another cluster, else "".
-    """
+    """The pod of an ordinal, and the state that its process reports."""
 
     ordinal: int
     id: int
+    """The node id."""
     uid: str = ""
     answers: bool = False
+    """Whether the process returned a NodeStatus. For an unformatted node, `directory_id` is None
+    and `cluster_id` is "".
+    """
     directory_id: str | None = None
     cluster_id: str = ""
     ready: bool = False
+    """Whether the pod is ready, as the kubelet sees it."""
     outdated: bool = False
     terminating: bool = False
     problem: str = ""
+    """Why the pod does not run, for people."""
     is_failing: bool = False
+    """Whether the problem does not end by waiting, such as an image that cannot be pulled."""
     wrong_ensemble: str = ""
+    """The process's last line if it exited because ZooKeeper holds another cluster, else ""."""
+    is_fenced: bool = False
+    """Whether the pod was started fenced: without a controller."""
+    grows_at_restart: bool = False
+    """Whether the file system of its volume grows only when the pod is restarted."""
+
+    @property
+    def restart_reason(self) -> str:
+        """Why the pod needs a restart, "" if it does not; a fenced one is left alone."""
+        if self.is_fenced:
+            return ""
+        grows = "its file system grows at a restart" if self.grows_at_restart else ""
+        return "outdated" if self.outdated else grows
 
     @property
     def is_formatted(self) -> bool:
@@ -72,73 +101,115 @@ class ObservedNode:
 
 
 @dataclass(frozen=True, slots=True)
-class LeaderView:
-    """The quorum as its leader describes it.
+class ObservedClaim:
+    """The volume of an ordinal. Sizes are in bytes."""
 
-    caught_up: the voters and observers that recently reached the leader's log end offset.
-    """
+    ordinal: int
+    requested: int
+    """What the claim requests."""
+    capacity: int
+    """What the volume has."""
+    size: str = ""
+    """The capacity, for people."""
+    problem: str = ""
+    """What the storage driver and the kubelet report, "" for nothing."""
+    needs_restart: bool = False
+    """Whether the file system grows only when the pod is restarted."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderView:
+    """The quorum as its leader describes it."""
 
     leader: ReplicaKey
     epoch: int
     voters: frozenset[ReplicaKey]
     committed: frozenset[ReplicaKey]
     caught_up: frozenset[ReplicaKey]
+    """The voters and observers that recently reached the leader's log end offset."""
 
 
 @dataclass(frozen=True, slots=True)
 class BootstrapRecord:
-    """The bootstrap record. adopted: disks of that cluster existed before the record."""
+    """The bootstrap record."""
 
     cluster_id: str
     adopted: bool = False
+    """Whether disks of that cluster existed before the record."""
 
 
 @dataclass(frozen=True, slots=True)
 class ActionFailure:
-    """The last attempt to change something failed, and it is too early for the next one.
-
-    target: one of the `targets` of the action. text: the error.
-    """
+    """The last attempt to change something failed, and it is too early for the next one."""
 
     target: str
+    """One of the `targets` of the action."""
     text: str
+    """The error."""
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedPod:
+    """A pod that the StatefulSet controller cannot create."""
+
+    ordinal: int
+    text: str
+    """The API server's message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """The observed state.
-
-    ids: maps ordinals to node ids. size: the replicas of the StatefulSet, None if it does not
-    exist. is_template_pending: its controller has not observed its last change yet. stale: objects
-    that differ from the desired ones. view: None without a leader;
-    known_voters is then the last known voter set. known_cluster_id: the cluster id in the
-    resource's status. inherited: ordinals whose volumes are older than the Quorum. volumes:
-    ordinals that have a volume. conflicts: messages about foreign objects with names of the
-    Quorum's objects. foreign_volumes: ordinals whose volume claim is such an object. forbidden:
-    messages about images and Secrets in the spec that the Quorum may not use. unusable_authority:
-    why the Quorum's authority cannot sign certificates, "" if it can. brokers_without_rights:
-    principals of brokers that lack the cluster action. failures: what failed lately and is not due
-    for another attempt.
-    """
+    """The observed state."""
 
     ids: NodeIds = SAME_IDS
+    """The node ids by ordinal."""
     size: int | None = None
+    """The number of replicas of the StatefulSet, None if it does not exist."""
     is_template_pending: bool = False
+    """Whether the StatefulSet's controller has not observed its last change yet."""
     stale: tuple[str, ...] = ()
+    """Objects that differ from the desired ones."""
     nodes: tuple[ObservedNode, ...] = ()
     view: LeaderView | None = None
+    """The quorum as its leader describes it, None without a leader."""
     known_voters: frozenset[ReplicaKey] = frozenset()
+    """The last known voter set, for use without a leader."""
     record: BootstrapRecord | None = None
     is_marked: bool = False
     known_cluster_id: str = ""
+    """The cluster id in the resource's status."""
     inherited: frozenset[int] = frozenset()
+    """Ordinals whose volumes are older than the Quorum."""
     volumes: frozenset[int] = frozenset()
+    """Ordinals that have a volume claim."""
+    fenced: frozenset[int] = frozenset()
+    """The ordinals of the pods that the template fences when they start."""
+    claims: tuple[ObservedClaim, ...] = ()
+    """The claims that have a volume."""
     conflicts: tuple[str, ...] = ()
+    """Messages about foreign objects with names of the Quorum's objects."""
     foreign_volumes: frozenset[int] = frozenset()
+    """Ordinals whose volume claim is a foreign object."""
     forbidden: tuple[str, ...] = ()
+    """Messages about images and Secrets in the spec that the Quorum may not use."""
+    invalid_config: str = ""
+    """Why a controller would reject the spec's settings, "" if it would not."""
     unusable_authority: str = ""
+    """Why the Quorum's authority cannot sign certificates, "" if it can."""
     brokers_without_rights: tuple[str, ...] = ()
+    """Principals of brokers that lack the cluster action."""
+    rejected_pods: tuple[RejectedPod, ...] = ()
+    """Missing pods that the API server has rejected."""
+    revision: str = ""
+    """The revision of the template of new pods."""
+    closed_window: str = ""
+    """Why no live pod may be restarted for the template now, "" if one may."""
+    keeps_volumes: bool = True
+    """Whether volumes outlive the pods that a smaller size removes."""
     failures: tuple[ActionFailure, ...] = ()
+    """What failed lately and is not due for another attempt."""
+    restore: JobRun | None = None
+    """The Job that restores a backup, None without one and once the StatefulSet exists."""
 
     @property
     def voters(self) -> frozenset[ReplicaKey]:
@@ -180,13 +251,18 @@ class ApplyObjects:
 
 @dataclass(frozen=True, slots=True)
 class CreateRecord:
-    """Create the bootstrap record.
-
-    cluster_id: the id of the disks that were found (adopted), or the spec's; None for a new one.
-    """
+    """Create the bootstrap record."""
 
     cluster_id: str | None = None
+    """The id of the disks that were found (`adopted`), or the spec's; None for a new one."""
     adopted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StartRestore:
+    """Create the first voter's volume claim, and the Job that restores the backup to it."""
+
+    cluster_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,16 +295,32 @@ class TransferLeadership:
 
 @dataclass(frozen=True, slots=True)
 class Resize:
-    """Resize the StatefulSet. before: the observed size on which the decision rests."""
+    """Resize the StatefulSet."""
 
     replicas: int
     before: int
+    """The observed size on which the decision rests."""
 
 
 @dataclass(frozen=True, slots=True)
 class RestartPod:
     ordinal: int
     uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExpandVolume:
+    """Let the volume claim of an ordinal request a size."""
+
+    ordinal: int
+    size: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetFenced:
+    """Let the template fence the pods of these ordinals when they start, and no others."""
+
+    ordinals: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +334,7 @@ Action = (
     CreateStatefulSet
     | ApplyObjects
     | CreateRecord
+    | StartRestore
     | MarkBootstrapped
     | FormatNode
     | AddVoter
@@ -249,6 +342,8 @@ Action = (
     | TransferLeadership
     | Resize
     | RestartPod
+    | ExpandVolume
+    | SetFenced
     | GrantBrokers
 )
 
@@ -258,7 +353,7 @@ def targets(action: Action) -> tuple[str, ...]:
     match action:
         case ApplyObjects(names):
             return names
-        case FormatNode(ordinal) | RestartPod(ordinal):
+        case FormatNode(ordinal) | RestartPod(ordinal) | ExpandVolume(ordinal):
             return (f"{type(action).__name__} {ordinal}",)
         case AddVoter(voter) | RemoveVoter(voter) | TransferLeadership(voter):
             return (f"{type(action).__name__} {voter}",)
@@ -283,6 +378,8 @@ class Reason(StrEnum):
     CLUSTER_ID_MISMATCH = "ClusterIdMismatch"
     WRONG_ENSEMBLE = "WrongEnsemble"
     BOOTSTRAP_RECORD_LOST = "BootstrapRecordLost"
+    RECOVERY_FAILED = "RecoveryFailed"
+    RECOVERING = "Recovering"
     WAITING_FOR_PODS = "WaitingForPods"
     WAITING_FOR_LEADER = "WaitingForLeader"
     CHANGE_UNCOMMITTED = "MembershipChangeUncommitted"
@@ -293,6 +390,14 @@ class Reason(StrEnum):
     SCALE_DOWN_BLOCKED = "ScaleDownBlocked"
     ROLLOUT_BLOCKED = "RolloutBlocked"
     FOREIGN_VOTER = "ForeignVoter"
+    APPROVAL_REQUIRED = "ApprovalRequired"
+    WINDOW_CLOSED = "MaintenanceWindowClosed"
+    FENCED = "Fenced"
+    FENCING_REFUSED = "FencingRefused"
+    EXPANDING = "VolumeExpanding"
+    EXPANSION_REFUSED = "VolumeExpansionRefused"
+    HIBERNATED = "Hibernated"
+    HIBERNATION_BLOCKED = "HibernationBlocked"
 
 
 @dataclass(frozen=True, slots=True)

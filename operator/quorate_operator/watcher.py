@@ -1,4 +1,4 @@
-"""Follows the objects of one kind, and reports each one that changes.
+"""Follows the objects of one kind, and reports each one that changes. Watches only wake the loop.
 
 A watch that starts without a version begins with all objects, which would wake every Quorum each
 time that the server ends a watch. Therefore the watcher lists once, compares the list with what it
@@ -10,51 +10,163 @@ Source: Kubernetes, "API concepts", "Efficient detection of changes".
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
-from quorate_operator.kube import Kube
+from tenacity import Retrying, retry_if_exception_type, wait_random_exponential
+
+from quorate_operator import naming
+from quorate_operator.kube import WATCH_S, Kube, KubeError
 from quorate_operator.naming import Object
+from quorate_operator.pod_creation import FAILED_CREATE
+
+LOGGER = logging.getLogger(__name__)
 
 BOOKMARK, DELETED = "BOOKMARK", "DELETED"
+LONG_WATCH_S = 1800
+"""How long a watch that exists for each namespace is open, because restarts cost requests. If its
+connection dies silently, the loop's next read of all objects finds what it missed.
+"""
+PAUSE_MAX_S = 30.0
+FORBIDDEN_PAUSE_S = 600.0
+"""The pause after a watch that the operator may not start, such as that of Secrets."""
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedKind:
+    """What one watch covers."""
+
+    kind: str
+    quorum_of: Callable[[Object], str]
+    """The name of an object's Quorum, "" for none."""
+    labels: str = ""
+    """A selector of labels, "" for all objects."""
+    fields: str = ""
+    """A selector of fields, "" for all objects."""
+    seconds: int = WATCH_S
+    """How long the server keeps the watch open."""
+
+
+def _own_name(found: Object) -> str:
+    return str(found["metadata"]["name"])
+
+
+def _label(name: str) -> Callable[[Object], str]:
+    return lambda found: str((found["metadata"].get("labels") or {}).get(name, ""))
+
+
+def _stateful_set_of(found: Object) -> str:
+    """The StatefulSet, which has the Quorum's name, that an Event is about."""
+    about = found.get("involvedObject") or {}
+    is_ours = about.get("kind") == "StatefulSet" and found.get("reason") == FAILED_CREATE
+    return str(about.get("name", "")) if is_ours else ""
+
+
+_MANAGED = f"{naming.MANAGED_LABEL}=quorate-operator"
+_QUORUM_LABEL = _label(naming.INSTANCE_LABEL)
+
+WATCHED = (
+    WatchedKind("Quorum", _own_name),
+    *(
+        WatchedKind(kind, _QUORUM_LABEL, _MANAGED)
+        for kind in (
+            "Pod",
+            "StatefulSet",
+            "PersistentVolumeClaim",
+            "Service",
+            "PodDisruptionBudget",
+            "NetworkPolicy",
+        )
+    ),
+    # A pod that the API server rejects leaves no other trace.
+    WatchedKind(
+        "Event", _stateful_set_of, "", f"involvedObject.kind=StatefulSet,reason={FAILED_CREATE}"
+    ),
+)
+"""What is watched in all namespaces of the operator."""
+WATCHED_SECRETS = (
+    WatchedKind("Secret", _QUORUM_LABEL, _MANAGED, seconds=LONG_WATCH_S),
+    WatchedKind("Secret", _label(naming.USABLE_LABEL), naming.USABLE_LABEL, seconds=LONG_WATCH_S),
+)
+"""What is watched in each namespace of a Quorum: no operator may list the Secrets of all."""
 
 
 class KindWatcher:
     """Calls `changed` for each object that was added, changed or deleted (its second argument).
 
-    namespace: "" for all. selector: a label selector, "" for all objects. For a deleted object that
-    no event reported, `changed` gets the last known metadata.
+    namespace: "" for all. For a deleted object that no event reported, `changed` gets the last
+    known metadata.
     """
 
     def __init__(
         self,
         kube: Kube,
-        kind: str,
+        watched: WatchedKind,
         namespace: str,
-        selector: str,
         changed: Callable[[Object, bool], None],
     ) -> None:
         self._kube = kube
-        self._kind = kind
+        self._watched = watched
         self._namespace = namespace
-        self._selector = selector
         self._changed = changed
+        self._is_forbidden = False
         self._version = ""
         self._known: dict[str, Object] = {}
+
+    def follow_while(self, is_wanted: Callable[[], bool]) -> None:
+        """Follow until `is_wanted` is false after a watch, or `changed` raises RuntimeError.
+
+        A failed watch restarts after a growing pause; the client itself would retry at once.
+        """
+        while is_wanted():
+            try:
+                Retrying(
+                    retry=retry_if_exception_type(KubeError),
+                    wait=wait_random_exponential(multiplier=0.5, max=PAUSE_MAX_S),
+                    stop=lambda _: not is_wanted(),
+                    reraise=True,
+                )(self._follow_once)
+            except (KubeError, RuntimeError):
+                return
+
+    def _follow_once(self) -> None:
+        """Follow one watch. Raises KubeError if it failed soon."""
+        began = time.monotonic()
+        try:
+            self.follow()
+            self._is_forbidden = False
+        except KubeError as error:
+            took_s = time.monotonic() - began
+            if error.status == 403:
+                if not self._is_forbidden:
+                    LOGGER.warning("%s: changes are noticed later", error)
+                self._is_forbidden = True
+                time.sleep(FORBIDDEN_PAUSE_S)
+                return
+            LOGGER.warning("%s (after %.0f s)", error, took_s)
+            if took_s < PAUSE_MAX_S:
+                raise
 
     def follow(self) -> None:
         """List if necessary, then watch until the server ends the watch. Raises KubeError."""
         if not self._version:
             self._list()
         version, self._version = self._version, ""
-        watched = self._kube.watch(self._kind, self._namespace, self._selector, version)
-        for event, found in watched:
+        kind, labels = self._watched.kind, self._watched.labels
+        how: dict[str, Any] = {"fields": self._watched.fields, "seconds": self._watched.seconds}
+        events = self._kube.watch(kind, self._namespace, labels, version, **how)
+        for event, found in events:
             version = found["metadata"]["resourceVersion"]
             if event != BOOKMARK:
                 self._note(found, is_deleted=event == DELETED)
         self._version = version
 
     def _list(self) -> None:
-        found, version = self._kube.list_version(self._kind, self._namespace, self._selector)
+        kind, labels, fields = self._watched.kind, self._watched.labels, self._watched.fields
+        found, version = self._kube.list_version(kind, self._namespace, labels, fields)
         gone = self._known.keys() - {each["metadata"]["uid"] for each in found}
         for uid in gone:
             self._note(self._known[uid], is_deleted=True)

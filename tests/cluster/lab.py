@@ -9,11 +9,13 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import shutil
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from tests.cluster import figures
@@ -81,6 +83,42 @@ class Lab:
         program = helm_program()
         assert program is not None
         return run(program, "-n", self.namespace, *arguments)
+
+    def paste(
+        self,
+        commands: str,
+        names: Mapping[str, str] | None = None,
+        *,
+        folder: Path = ROOT,
+        check: bool = True,
+    ) -> str:
+        """Run commands of the documents in a shell, in this namespace; what they printed.
+
+        names: what stands for something else. The chart is given this lab's images and sizes.
+        """
+        program = helm_program()
+        assert program is not None
+        values = " ".join(f"--set={value}" for value in (*self.images.values, *SMALL))
+        replaced = {"charts/quorate": f"{CHART} {values}", **(names or {})}
+        pattern = "|".join(map(re.escape, sorted(replaced, key=len, reverse=True)))
+        text = re.sub(pattern, lambda found: replaced[found[0]], commands)
+        with TemporaryDirectory() as place:
+            config = Path(place) / "config"
+            config.write_text(run("kubectl", "config", "view", "--raw", "--flatten"))
+            context = ("config", "set-context", "--current", f"--namespace={self.namespace}")
+            run("kubectl", "--kubeconfig", str(config), *context)
+            path = os.pathsep.join((str(Path(program).parent), os.environ["PATH"]))
+            own = {"KUBECONFIG": str(config), "HELM_NAMESPACE": self.namespace, "PATH": path}
+            done = subprocess.run(
+                ["sh", "-ec", text],
+                cwd=folder,
+                env=os.environ | own,
+                capture_output=True,
+                text=True,
+                timeout=300,
+            )
+        assert not check or done.returncode == 0, (text, done.stdout[-2000:], done.stderr[-2000:])
+        return done.stdout
 
     def kubectl_exec(self, ordinal: int, *command: str) -> str:
         """Run a command in a controller's pod, once the pod is ready: the Quorum's status may be

@@ -9,11 +9,20 @@ from collections.abc import Callable
 import pytest
 
 from tests.cluster import figures
-from tests.cluster.lab import DATA, Lab, Writer
+from tests.cluster.lab import Lab, Writer
+from tests.tools.documents import block, command_lines
 
 pytestmark = pytest.mark.timeout(900)
 
 StartWriter = Callable[[Lab], Writer]
+
+INSTALL, WATCH, SCALE, TEST = command_lines(block("charts/quorate/README.md", "helm test"))
+OVERVIEW = command_lines(block("docs/kubernetes.md", "helm install"))
+
+
+def test_the_overview_has_the_commands_of_the_charts_page() -> None:
+    """So they are executed, too."""
+    assert OVERVIEW == [INSTALL, WATCH, SCALE]
 
 
 def test_install_scale_lose_disks(lab: Lab, start_writer: StartWriter, measured_run: int) -> None:
@@ -22,15 +31,17 @@ def test_install_scale_lose_disks(lab: Lab, start_writer: StartWriter, measured_
     """
     print(f"\nrun {measured_run}")
     began = time.monotonic()
-    lab.install()
+    lab.paste(INSTALL)
     lab.until_ready(3)
     figures.add("helm install, 3 voters", time.monotonic() - began)
     assert lab.status["clusterId"]
+    columns = lab.paste(WATCH, {" -w": ""}).split()
+    assert columns[1:6] == ["DESIRED", "VOTERS", "READY", "LEADER", "QUORATE"]
     load = start_writer(lab)
 
     load.mark()
     began = time.monotonic()
-    lab.scale(5)
+    lab.paste(SCALE)
     lab.until_ready(5)
     figures.add("scale 3 to 5", time.monotonic() - began, load.longest_gap_ms())
 
@@ -61,7 +72,7 @@ def test_install_scale_lose_disks(lab: Lab, start_writer: StartWriter, measured_
     figures.add(what, time.monotonic() - began, load.longest_gap_ms())
     assert sorted(lab.directories()) == [0, 1, 2]
     load.finish()
-    assert "committed and read" in lab.helm("test", lab.name, "--logs")
+    assert "committed and read" in lab.paste(f"{TEST} --logs")
 
 
 def test_a_lost_majority_is_refused_and_recovered_by_hand(
@@ -98,14 +109,13 @@ def test_a_lost_majority_is_refused_and_recovered_by_hand(
 
     began = time.monotonic()
     pod = f"{lab.name}-{survivor}"
-    inspect = ("exec", pod, "--", "quorate", "recover", "inspect", "--dirs", DATA, "--json")
-    (found,) = json.loads(lab.kubectl(*inspect))["directories"]
+    names = {"meta-2": pod}
+    inspected = lab.paste(block("charts/quorate/README.md", "metadata --json"), names)
+    (found,) = json.loads(inspected)["directories"]
     assert (found["nodeId"], found["damage"], found["isInUse"]) == (survivor, "", True)
-    recover = ("exec", pod, "--", "quorate", "recover", "lost-majority", "--log-dir", DATA)
-    said = lab.kubectl(*recover, "--at-restart", "--dry-run")
+    said = lab.paste(block("charts/quorate/README.md", "recover lost-majority"), names)
     assert "DRY RUN" in said
-    print(lab.kubectl(*recover, "--at-restart", "--i-accept-data-loss"))
-    lab.kubectl("delete", "pod", pod)
+    print(said)
     lab.until(
         "the risk is over",
         lambda: lab.condition("DataLossRisk").get("status") == "False",

@@ -22,6 +22,7 @@ from tests.cluster.lab import Lab, run
 from tests.migration.brokers import Broker, fill
 from tests.migration.client import KafkaClient, Load
 from tests.migration.conftest import Server, jars
+from tests.tools.documents import block
 
 __all__ = ["jars"]  # a fixture
 
@@ -171,13 +172,18 @@ def stranger(lab: Lab, zookeeper: Server) -> None:
 def test_a_cluster_of_kafka_moves_in(
     lab: Lab, zookeeper: Server, broker: Broker, tmp_path: Path
 ) -> None:
+    # The commands of the chart's page. Its pod does not satisfy the standard of this namespace.
+    names = {
+        "zk:2181/kafka": zookeeper.connect,
+        "NAMESPACE": lab.namespace,
+        "=ID": f"={CLUSTER}",
+        "quorate:0.1.0": lab.images.controller,
+        **{f"kubectl {each}": f"kubectl -n default {each}" for each in ("run", "logs", "delete")},
+    }
+    plan = block("charts/quorate/README.md", "migrate plan")
+    assert CLUSTER in lab.paste(plan, names, check=False)  # its broker is down
     began = time.monotonic()
-    values = (
-        f"quorum.firstNodeId={FIRST}",
-        f"quorum.clusterId={CLUSTER}",
-        f"quorum.migration.zookeeperConnect={zookeeper.connect}",
-    )
-    lab.install(*values)
+    lab.paste(block("charts/quorate/README.md", "quorum.clusterId=ID"), names)
     stranger(lab, zookeeper)
     lab.until_ready(3)
     assert lab.status["clusterId"] == CLUSTER
@@ -197,6 +203,7 @@ def test_a_cluster_of_kafka_moves_in(
     lab.until("ZooKeeper has it too", lambda: has_topic(zookeeper, "meanwhile"))
     lab.until_ready(3)
     lab.until("both say the same", lambda: migrate_status(lab, zookeeper)["differences"] == [])
+    assert "MIGRATION" in lab.paste(block("charts/quorate/README.md", "migrate status"), names)
     lab.until("a record is taken", produced(client, "meanwhile"))
 
     # A fourth controller comes, is ready like the others, and goes.
@@ -229,7 +236,7 @@ def test_a_cluster_of_kafka_moves_in(
     broker.wait_ready()
     until_migration(lab, "MIGRATION", 0)
     before = lab.uids("pods")
-    lab.install(*values, "quorum.migration.enabled=false")
+    lab.paste(block("charts/quorate/README.md", "quorum.migration.enabled=false"))
     until_migration(lab, "POST_MIGRATION", 0)
     lab.until_ready(3)
     figures.add("a broker in KRaft mode, the migration ended", time.monotonic() - began)

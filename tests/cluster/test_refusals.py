@@ -33,8 +33,6 @@ def refusing(images: Images) -> Iterator[Lab]:
     [
         ({"replicas": 0}, "replicas"),
         ({"replicas": 10}, "replicas"),
-        ({"storage": {"size": "9Gi"}}, "size cannot be changed"),
-        ({"storage": None}, "cannot be"),
         ({"storage": {"size": "9GB"}}, "size"),
         ({"storage": {"storageClassName": "another"}}, "storageClassName cannot be changed"),
         ({"tls": {"enabled": False}}, "enabled cannot be changed"),
@@ -45,6 +43,9 @@ def refusing(images: Images) -> Iterator[Lab]:
         ({"config": {"pod.tls": "false"}}, "the operator sets"),
         ({"config": {"node_id": "7"}}, "lower-case words separated by dots"),
         ({"config": {"Ssl.key.location": "x"}}, "lower-case words separated by dots"),
+        ({"podTemplate": {"tolerations": [{"operator": "Maybe"}]}}, "Unsupported value"),
+        ({"podTemplate": {"resources": {"limits": {"cpu": "much"}}}}, "podTemplate.resources"),
+        ({"rollout": {"windows": [{"start": "24:00", "hours": 1}]}}, "rollout.windows"),
         ({"firstNodeId": 3000}, "firstNodeId cannot be changed"),
         ({"clusterId": "-osK_z-yS4WP9LBCencUOA"}, "clusterId cannot be changed"),
         ({"migration": {"zookeeperConnect": "zk"}}, "a migration needs clusterId"),

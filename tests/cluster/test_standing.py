@@ -6,11 +6,14 @@ import base64
 import json
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.cluster import figures
 from tests.cluster.lab import KEY, Lab, Writer
+from tests.tools.documents import block, command_lines
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -55,14 +58,21 @@ def test_a_deleted_leader_hands_over(standing: Lab, load: Writer) -> None:
     figures.add("leader's pod deleted gracefully", seconds, load.longest_gap_ms())
 
 
-def test_a_rollout_goes_pod_by_pod(standing: Lab, load: Writer) -> None:
-    """A new template: one pod after the other, the leader last."""
+def patch(lab: Lab, **spec: Any) -> None:
+    lab.kubectl("patch", "quorum", lab.name, "--type=merge", "-p", json.dumps({"spec": spec}))
+
+
+def test_an_approved_rollout_goes_pod_by_pod(standing: Lab, load: Writer) -> None:
+    """A new template waits for its approval; then one pod after the other, the leader last."""
     lab = standing
     before = lab.uids("pods")
+    template = {"annotations": {"changed": str(time.time())}}
+    patch(lab, rollout={"approval": "Manual"}, podTemplate=template)
+    lab.until("it waits", lambda: lab.condition("Ready").get("reason") == "ApprovalRequired")
+    assert lab.uids("pods") == before
     load.mark()
     began = time.monotonic()
-    patch = {"spec": {"podTemplate": {"annotations": {"changed": str(time.time())}}}}
-    lab.kubectl("patch", "quorum", lab.name, "--type=merge", "-p", json.dumps(patch))
+    lab.paste(block("charts/quorate/README.md", "approved-rollout"))
     names = [f"{lab.name}-{ordinal}" for ordinal in range(3)]
     lab.until(
         "all pods are new",
@@ -70,6 +80,22 @@ def test_a_rollout_goes_pod_by_pod(standing: Lab, load: Writer) -> None:
     )
     lab.until_ready(3)
     figures.add("rollout to 3 pods", time.monotonic() - began, load.longest_gap_ms())
+    patch(lab, rollout=None)
+
+
+def test_a_kafka_broker_gets_a_certificate(standing: Lab, tmp_path: Path) -> None:
+    lab = standing
+    lab.until_ready(3)
+    grant, *fetch = command_lines(block("charts/quorate/README.md", "kafka-101"))
+    lab.paste(grant)
+    secret = f"{lab.name}-client-kafka-101-tls"
+    lab.until("the certificate is issued", lambda: lab.secret(secret).get("tls.key"))
+    lab.paste("\n".join(fetch), folder=tmp_path)
+    broker = (tmp_path / "broker.pem").read_text()
+    assert broker.index("PRIVATE KEY") < broker.index("BEGIN CERTIFICATE")
+    assert "BEGIN CERTIFICATE" in (tmp_path / "ca.crt").read_text()
+    lab.install()
+    lab.until_ready(3)
 
 
 def test_certificates_are_renewed_under_load(standing: Lab, load: Writer) -> None:
@@ -168,6 +194,7 @@ def test_volumes_outlive_the_release(standing: Lab) -> None:
     lab.helm("uninstall", lab.name, "--wait")
     lab.until("the pods are gone", lambda: not lab.uids("pods"))
     assert len(lab.uids("pvc")) == 3
+    lab.until("the operator's lease is gone", lambda: not lab.exists("lease", "quorate-operator"))
     began = time.monotonic()
     lab.install()
     lab.until_ready(3)

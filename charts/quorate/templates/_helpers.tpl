@@ -25,6 +25,28 @@ app.kubernetes.io/component: operator
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- include "quorate.commonLabels" . }}
+{{- end -}}
+
+{{/* Begins with a line break if there are any. */}}
+{{- define "quorate.commonLabels" -}}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* The ids of a pod's security context: none if the platform assigns them. Begins with a line break. */}}
+{{- define "quorate.userIds" -}}
+{{- if ne (toString .Values.fixedUserIds) "false" }}
+runAsUser: 10001
+runAsGroup: 10001
+{{- end }}
+{{- end -}}
+
+{{- define "quorate.fsGroup" -}}
+{{- if ne (toString .Values.fixedUserIds) "false" }}
+fsGroup: 10001
+{{- end }}
 {{- end -}}
 
 {{- define "quorate.brokerSelector" -}}
@@ -38,6 +60,7 @@ app.kubernetes.io/component: broker
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- include "quorate.commonLabels" . }}
 {{- end -}}
 
 {{/* The operator's permissions for the objects of a namespace. */}}
@@ -48,15 +71,34 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 - apiGroups: [quorate.dev]
   resources: [quorums/status]
   verbs: [get, patch]
+- apiGroups: [quorate.dev]
+  resources: [quorumbackups]
+  verbs: [get, list]
+- apiGroups: [quorate.dev]
+  resources: [quorumbackups/status]
+  verbs: [get, patch]
 - apiGroups: [apps]
   resources: [statefulsets]
   verbs: [get, list, watch, create, patch]
+- apiGroups: [apps]
+  resources: [deployments]
+  verbs: [get, create, patch, delete]
+- apiGroups: [batch]
+  resources: [cronjobs]
+  verbs: [get, create, patch, delete]
+- apiGroups: [batch]
+  resources: [jobs]
+  verbs: [get, list, create]
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch, delete]
 - apiGroups: [""]
   resources: [persistentvolumeclaims]
-  verbs: [get, list, watch]
+  {{- if dig "expandVolumes" false .Values.operator }}
+  verbs: [get, list, watch, create, patch]
+  {{- else }}
+  verbs: [get, list, watch, create]
+  {{- end }}
 - apiGroups: [""]
   resources: [services]
   verbs: [get, list, watch, create, patch]
@@ -65,7 +107,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
   verbs: [get, create]
 - apiGroups: [""]
   resources: [events]
-  verbs: [create, patch]
+  verbs: [list, watch, create, patch]
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
   verbs: [get, list, watch, create, patch, delete]
@@ -78,5 +120,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- define "quorate.secretRules" -}}
 - apiGroups: [""]
   resources: [secrets]
+  {{- if dig "watchSecrets" true .Values.operator }}
+  verbs: [get, list, watch, create, patch]
+  {{- else }}
   verbs: [get, create, patch]
+  {{- end }}
 {{- end -}}

@@ -13,9 +13,8 @@ imagePullSecrets: {{- toYaml . | nindent 2 }}
 {{- end }}
 securityContext:
   runAsNonRoot: true
-  runAsUser: 10001
-  runAsGroup: 10001
-  fsGroup: 10001
+  {{- include "quorate.userIds" . | nindent 2 }}
+  {{- include "quorate.fsGroup" . | nindent 2 }}
   seccompProfile:
     type: RuntimeDefault
 {{- end -}}

@@ -180,6 +180,11 @@ class Store:
         ]
 
 
+def _without_content(found: Object) -> Object:
+    """As a client gets an object that asked for its metadata only."""
+    return {"kind": "PartialObjectMetadata", "metadata": found["metadata"]}
+
+
 def _handler(store: Store) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -200,6 +205,8 @@ def _handler(store: Store) -> type[BaseHTTPRequestHandler]:
                 status, found = 200, store.handle(self.command, url.path, body)
             except RefusedError as error:
                 status, found = error.status, {"message": str(error)}
+            if "as=PartialObjectMetadata" in self.headers.get("Accept", "") and "items" in found:
+                found = {**found, "items": [_without_content(each) for each in found["items"]]}
             data = (store.text or json.dumps(found)).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
@@ -220,6 +227,8 @@ def _handler(store: Store) -> type[BaseHTTPRequestHandler]:
             plural = path.rpartition("/")[2]
             while (event := events.get()).get("type") != "END":
                 if event.pop("path").rpartition("/")[0].endswith(f"/{plural}"):
+                    if "as=PartialObjectMetadata" in self.headers.get("Accept", ""):
+                        event["object"] = _without_content(event["object"])
                     self._send(store.text or json.dumps(event))
             self.wfile.write(b"0\r\n\r\n")
 

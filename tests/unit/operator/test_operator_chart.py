@@ -7,6 +7,7 @@ CI on a machine where the lab was built.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Iterable
 from typing import Any
@@ -14,10 +15,14 @@ from typing import Any
 import pytest
 import yaml
 from quorate_operator import certificates, crd, naming
+from quorate_operator.metrics import OperatorMetrics
 
 from tests.cluster.lab import CHART, TOOLS, helm_program
+from tests.tools import values_schema
+from tests.tools.documents import block, command_lines
 
 Object = dict[str, Any]
+CLAIMS = "persistentvolumeclaims"
 KUBE = ("--kube-version", "1.34.0")  # without a cluster helm assumes an old one
 MIGRATION = (
     "quorum.firstNodeId=3000",
@@ -54,6 +59,18 @@ def rendered(helm: str, *values: str) -> dict[str, Object]:
     names = [f"{each['kind']}/{each['metadata']['name']}" for each in made]
     assert len(set(names)) == len(names), names
     return dict(zip(names, made, strict=True))
+
+
+def test_certificates_of_the_documented_issuer(helm: str) -> None:
+    (line,) = command_lines(block("charts/quorate/README.md", "certManager"))
+    program, install, name, chart, *values = line.split()
+    assert (program, install, chart) == ("helm", "install", "charts/quorate")
+    done = run(helm, "template", name, str(CHART), *KUBE, *values)
+    assert done.returncode == 0, done.stderr
+    made = [each for each in yaml.safe_load_all(done.stdout) if each]
+    issuers = [each["spec"]["issuerRef"] for each in made if each["kind"] == "Certificate"]
+    assert issuers
+    assert all(each["kind"] == "ClusterIssuer" for each in issuers)
 
 
 def secret_files(spec: Object, volume: str) -> dict[str, tuple[str, str]]:
@@ -106,6 +123,15 @@ def _check(value: Any, schema: Object, where: str) -> None:
         _check(inner, schema["properties"][name], f"{where}.{name}")
 
 
+def test_a_quorum_can_begin_with_a_backup(helm: str) -> None:
+    source = "quorum.bootstrap.recovery.source.s3"
+    spec = rendered(helm, f"{source}.url=s3://a/b", f"{source}.secretName=keys")["Quorum/x"]["spec"]
+    assert spec["bootstrap"] == {
+        "recovery": {"source": {"s3": {"url": "s3://a/b", "secretName": "keys"}}}
+    }
+    assert "bootstrap" not in rendered(helm)["Quorum/x"]["spec"]
+
+
 def test_the_operator_alone(helm: str) -> None:
     made = rendered(helm, "quorum.enabled=false")
     assert "Quorum/x" not in made
@@ -131,12 +157,130 @@ def test_rights_name_what_they_are_for(helm: str, is_wide: bool) -> None:
     assert kinds == ({"ClusterRole", "ClusterRoleBinding"} if is_wide else {"Role", "RoleBinding"})
 
 
+def test_the_permission_to_list_secrets_can_be_withheld(helm: str) -> None:
+    for is_watching in (True, False):
+        made = rendered(helm, f"operator.watchSecrets={str(is_watching).lower()}")
+        (rule,) = (rule for _, rule in rules(made) if "secrets" in rule["resources"])
+        assert ({"list", "watch"} <= set(rule["verbs"])) == is_watching
+        assert _environment(made)["QUORATE_OPERATOR_WATCH_SECRETS"] == str(is_watching).lower()
+
+
+def test_the_permission_to_change_claims_is_opt_in(helm: str) -> None:
+    for is_expanding in (None, True, False):
+        given = (
+            [] if is_expanding is None else [f"operator.expandVolumes={str(is_expanding).lower()}"]
+        )
+        (rule,) = (r for _, r in rules(rendered(helm, *given)) if CLAIMS in r["resources"])
+        assert ("patch" in rule["verbs"]) == bool(is_expanding)
+        assert "delete" not in rule["verbs"]
+
+
+def _environment(made: dict[str, Object]) -> dict[str, Any]:
+    spec = made["Deployment/x-operator"]["spec"]["template"]["spec"]
+    return {each["name"]: each.get("value") for each in spec["containers"][0]["env"]}
+
+
 def test_the_operators_pod_is_restricted(helm: str) -> None:
     spec = rendered(helm)["Deployment/x-operator"]["spec"]["template"]["spec"]
     assert spec["securityContext"]["runAsNonRoot"] is True
     inside = spec["containers"][0]["securityContext"]
     assert inside["readOnlyRootFilesystem"] is True
     assert inside["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_the_operators_pod_has_probes_and_what_is_configured(helm: str) -> None:
+    spread = '{"maxSkew":1,"topologyKey":"zone","whenUnsatisfiable":"DoNotSchedule"}'
+    values = (
+        "operator.logLevel=debug",
+        "operator.logFormat=json",
+        "operator.priorityClassName=system-cluster-critical",
+        "operator.podLabels.team=a",
+        'operator.extraEnv=[{"name":"HTTPS_PROXY","value":"x"}]',
+        f"operator.topologySpreadConstraints=[{spread}]",
+        'operator.networkPolicy.metricsFrom=[{"podSelector":{}}]',
+    )
+    made = rendered(helm, *values)
+    template = made["Deployment/x-operator"]["spec"]["template"]
+    spec, container = template["spec"], template["spec"]["containers"][0]
+    port = container["ports"][0]
+    assert container["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": port["name"]}
+    assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": port["name"]}
+    variables = _environment(made)
+    assert variables["QUORATE_OPERATOR_HTTP_LISTENER"] == f":{port['containerPort']}"
+    assert variables["QUORATE_OPERATOR_LOG_LEVEL"] == "debug"
+    assert variables["QUORATE_OPERATOR_LOG_FORMAT"] == "json"
+    assert variables["HTTPS_PROXY"] == "x"
+    uid = next(each for each in container["env"] if each["name"] == "QUORATE_OPERATOR_POD_UID")
+    assert uid["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.uid"
+    assert template["metadata"]["labels"]["team"] == "a"
+    assert spec["priorityClassName"] == "system-cluster-critical"
+    assert spec["topologySpreadConstraints"][0]["topologyKey"] == "zone"
+    (rule,) = made["NetworkPolicy/x-operator"]["spec"]["ingress"]
+    assert rule["from"] == [{"podSelector": {}}]
+    assert "ingress" not in rendered(helm)["NetworkPolicy/x-operator"]["spec"]
+
+
+def pod_specs(made: dict[str, Object]) -> Iterable[Object]:
+    for each in made.values():
+        spec = each.get("spec") or {}
+        template = spec.get("jobTemplate", {}).get("spec", spec).get("template")
+        if template:
+            yield template["spec"]
+        elif each["kind"] == "Pod":
+            yield spec
+
+
+@pytest.mark.parametrize("is_fixed", [True, False])
+def test_the_platform_may_assign_user_ids(helm: str, is_fixed: bool) -> None:
+    ids = f"fixedUserIds={str(is_fixed).lower()}"
+    made = rendered(helm, ids, "brokers.enabled=true", "pipeline.enabled=true")
+    contexts = [spec["securityContext"] for spec in pod_specs(made)]
+    assert len(contexts) == 4
+    for context in contexts:
+        assert context["runAsNonRoot"] is True
+        assert ("runAsUser" in context) == is_fixed
+        assert is_fixed or not {"runAsGroup", "fsGroup"} & set(context)
+    template = made["Quorum/x"]["spec"]["podTemplate"]
+    assert template.get("fixedUserIds", True) == is_fixed
+
+
+def test_all_objects_have_the_common_labels(helm: str) -> None:
+    more = ("brokers.enabled=true", "pipeline.enabled=true", "prometheusRules.enabled=true")
+    more += ("podMonitor.enabled=true", "dashboards.enabled=true", "operator.replicas=2", *ISSUER)
+    made = rendered(helm, 'commonLabels={"team":"a"}', *more)
+    without = [
+        name
+        for name, each in made.items()
+        if each["metadata"].get("labels", {}).get("team") != "a" and each["kind"] != "Pod"
+    ]
+    assert without == []
+
+
+README = (CHART / "README.md").read_text()
+
+
+def test_the_operators_alerts_ask_for_its_metrics_and_are_documented(helm: str) -> None:
+    made = rendered(helm, "prometheusRules.enabled=true", "podMonitor.enabled=true")
+    (group,) = made["PrometheusRule/x-operator"]["spec"]["groups"]
+    page = OperatorMetrics()
+    page.passed(is_done=True)
+    page.watch_quorums(list)
+    known = set(re.findall(r"^# TYPE (\w+)", page.render().decode(), re.MULTILINE))
+    for rule in group["rules"]:
+        assert set(re.findall(r"quorate_\w+", rule["expr"])) <= known
+        assert f"| {rule['alert']} ({rule['labels']['severity']}) |" in README
+    assert len(group["rules"]) == len(re.findall(r"^\| Quorate\w+ \(", README, re.MULTILINE))
+    (endpoint,) = made["PodMonitor/x-operator"]["spec"]["podMetricsEndpoints"]
+    assert endpoint["honorLabels"] is True
+    template = made["Deployment/x-operator"]["spec"]["template"]
+    selector = made["PodMonitor/x-operator"]["spec"]["selector"]["matchLabels"]
+    assert selector.items() <= template["metadata"]["labels"].items()
+    assert endpoint["port"] == template["spec"]["containers"][0]["ports"][0]["name"]
+
+
+def test_the_values_are_as_strict_as_the_custom_resource() -> None:
+    text = values_schema.SCHEMA.read_text()
+    assert values_schema.written(text) == text, "run: python tests/tools/values_schema.py write"
 
 
 def test_cert_manager_issues_what_the_operator_would(helm: str) -> None:
@@ -178,8 +322,14 @@ def test_images_are_limited_to_the_charts_own_by_default(helm: str) -> None:
 
 def test_values_of_an_earlier_chart_do_not_have_the_new_ones(helm: str) -> None:
     """`helm upgrade --reuse-values`."""
-    gone = ("quorum.authorization=null", "quorum.clients=null", "operator.allowedImages=null")
-    made = rendered(helm, *gone)
+    new = ("commonLabels", "fixedUserIds", "quorum.authorization", "quorum.clients")
+    new += ("quorum.rollout", "quorum.hibernated", "operator.allowedImages", "operator.extraEnv")
+    new += ("operator.logLevel", "operator.logFormat", "operator.watchSecrets")
+    new += ("operator.podLabels", "operator.networkPolicy.metricsFrom")
+    made = rendered(helm, *(f"{name}=null" for name in new))
+    assert _environment(made)["QUORATE_OPERATOR_LOG_LEVEL"] == "info"
+    assert made["Quorum/x"]["spec"]["hibernated"] is False
+    assert next(iter(pod_specs(made)))["securityContext"]["runAsUser"] == 10001
     assert made["Quorum/x"]["spec"]["authorization"] == {}
     assert "Deployment/x-operator" in made
 
@@ -301,6 +451,14 @@ def test_the_pipeline_is_scheduled_with_what_it_needs_to_connect(helm: str, tls:
         (["operator.clusterWide=yes-please"], "want boolean"),
         (["image.repository="], "minLength"),
         (["operators.enabled=true"], "'operators' not allowed"),
+        (["quorum.podTemplate.hostNetwork=true"], "'hostNetwork' not allowed"),
+        (['quorum.podTemplate.tolerations=[{"operator":"Maybe"}]'], "'Exists', 'Equal'"),
+        (['quorum.podTemplate.affinity={"nodeAfinity":{}}'], "'nodeAfinity' not allowed"),
+        (['quorum.podTemplate.resources={"limits":{"cpu":"much"}}'], "does not match pattern"),
+        (['quorum.networkPolicy.metricsFrom=[{"pods":{}}]'], "'pods' not allowed"),
+        (["operator.logLevel=loud"], "'debug', 'info'"),
+        (['operator.extraEnv=[{"name":"QUORATE_OPERATOR_IDENTITY"}]'], "'not' failed"),
+        (['commonLabels={"app.kubernetes.io/name":"x"}'], "'not' failed"),
     ],
 )
 def test_nonsense_is_refused_with_its_place(helm: str, values: list[str], said: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import datetime as dt
-from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from typing import Any
 
@@ -17,122 +16,22 @@ from quorate_operator import authority as a
 from quorate_operator import certificates, loop, manifests, naming, status
 from quorate_operator import plan as p
 from quorate_operator.act import ActionFailedError
-from quorate_operator.kube import Kube, KubeError
-from quorate_operator.lease import LeaderLease
-from quorate_operator.loop import Operator, _Worker
 from quorate_operator.observe import Snapshot
 from quorate_operator.resource import QuorumResource
 from quorate_operator.values import ActionFailure
 
-from tests.unit.operator.fake_api import Object, RefusedError, Store, created
-from tests.unit.operator.fake_nodes import CLUSTER, FakeNodes, serving
+from tests.unit.operator.fake_api import Object, RefusedError, created
+from tests.unit.operator.fake_nodes import CLUSTER, FakeNodes
+from tests.unit.operator.stepping import KEY, Lab, rejecting
 from tests.unit.operator.test_operator_plan import CLUSTER as PLANNED
 from tests.unit.operator.test_operator_plan import HEALTHY, node, quorum, silent
 
-KEY = ("lab", "q")
 REJECTED = (
     'StatefulSet.apps "q" is invalid: spec.template.spec.tolerations[0].operator: Unsupported '
     'value: "Maybe": supported values: "Equal", "Exists"'
 )
 QUOTA = 'services "q-7" is forbidden: exceeded quota: few, requested: services=1, used: services=9'
 DENIED = 'admission webhook "policy.example" denied the request: no budgets here'
-
-
-class Lab:
-    """An operator that is stepped by hand, with an API server."""
-
-    def __init__(self, store: Store, kube: Kube) -> None:
-        self.store, self.kube = store, kube
-        self.lease = LeaderLease(kube, "lab", "operator", "one", clock=lambda: 0.0)
-        self.lease.step()
-        self.operator, self.worker = Operator(kube, self.lease, "lab"), _Worker()
-        self.now = 100.0
-        self.worker.backoff.clock = lambda: self.now
-
-    def use(self, nodes: FakeNodes) -> None:
-        self.operator = Operator(self.kube, self.lease, "lab", locate=nodes.locate)
-
-    async def step(self) -> list[str]:
-        """Reconcile once, as the loop does. Return the requests that change something."""
-        before = len(self.store.log)
-        try:
-            await self.operator._reconcile(KEY, self.worker)
-        except (KubeError, certificates.CertificateError) as error:
-            await self.operator._not_observed(self.worker, error)
-        return [
-            f"{method} {path.rpartition('/')[2]}"
-            for method, path in self.store.log[before:]
-            if method != "GET"
-        ]
-
-    async def settle(self) -> None:
-        for _ in range(12):
-            await self.step()
-            if self.worker.planned.action is None:
-                return
-        raise AssertionError(self.worker.planned)
-
-    def patch(self, **spec: Any) -> None:
-        """Change the spec, as the API server does: with another generation."""
-        found = self.quorum
-        generation = int(found["metadata"]["generation"]) + 1
-        patch = {"metadata": {"generation": generation}, "spec": spec}
-        self.kube.merge("Quorum", "lab", "q", patch)
-        self.worker.is_changed = True
-
-    @property
-    def quorum(self) -> Object:
-        found = self.kube.get("Quorum", "lab", "q")
-        assert found is not None
-        return found
-
-    def condition(self, name: str) -> tuple[str, str, str]:
-        conditions = self.quorum["status"]["conditions"]
-        found = next(each for each in conditions if each["type"] == name)
-        return found["status"], found["reason"], found["message"]
-
-    def events(self, reason: str = "") -> list[Object]:
-        found = self.kube.list("Event", "lab")
-        return [event for event in found if reason in ("", event["reason"])]
-
-    def requests(self, began: int) -> int:
-        return len(self.store.log) - began
-
-
-@pytest.fixture
-def lab(api: tuple[Store, Kube]) -> Lab:
-    return Lab(*api)
-
-
-def rejecting(*rules: tuple[str, int, str]) -> Callable[[str, str, Object], None]:
-    """Reject changes of objects. rules: the end of the path, the status and the message."""
-
-    def reject(method: str, path: str, body: Object) -> None:
-        name = str((body.get("metadata") or {}).get("name", ""))
-        for end, code, text in rules:
-            if method in ("POST", "PATCH", "DELETE") and f"{path}/{name}".find(end) >= 0:
-                raise RefusedError(code, text)
-
-    return reject
-
-
-@pytest.fixture
-async def nodes(lab: Lab) -> AsyncIterator[FakeNodes]:
-    """A quorum of three, without TLS, as desired."""
-    async with serving(FakeNodes(3)) as found:
-        lab.use(found)
-        made = created(lab.kube, tls={"enabled": False})
-        await lab.settle()
-        for each in (
-            manifests.record(made, CLUSTER, adopted=False),
-            manifests.marker(made, CLUSTER),
-        ):
-            lab.kube.create("ConfigMap", "lab", each, "test")
-        found.pods(lab.store)
-        lab.worker.is_changed = True
-        await lab.settle()
-        assert lab.condition("Ready")[0] == "True", lab.quorum["status"]
-        yield found
 
 
 LOST = quorum(node(0), node(1), node(2, None))

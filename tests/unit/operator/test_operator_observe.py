@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 import pytest
-from quorate.raft.errors import ErrorCode
+from quorate.common.error_codes import ErrorCode
 from quorate.raft.messages import CurrentLeader, DescribeQuorumResponse, ReplicaStatus
 from quorate.raft.types import ReplicaKey, Voter, VoterSet
 from quorate.records.metadata import ZkMigrationState

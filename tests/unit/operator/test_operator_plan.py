@@ -357,6 +357,7 @@ def observations(draw: st.DrawFn) -> tuple[p.Desired, p.Observed]:
                 ready=st.booleans(),
                 outdated=st.booleans(),
                 terminating=st.booleans(),
+                is_fenced=st.sampled_from([False, False, False, False, True]),
             )
         )
         for ordinal in range(size)
@@ -365,6 +366,9 @@ def observations(draw: st.DrawFn) -> tuple[p.Desired, p.Observed]:
         st.builds(key, st.sampled_from(ORDINALS), st.sampled_from("aab")), min_size=1, max_size=5
     ).filter(lambda found: len({each.id for each in found}) == len(found))
     voters = draw(keys)
+    members = st.one_of(
+        st.just(frozenset[int]()), st.frozensets(st.sampled_from(ORDINALS), max_size=2)
+    )
     view = None
     if draw(st.booleans()):
         committed = voters if draw(st.integers(0, 3)) else draw(keys)
@@ -385,11 +389,13 @@ def observations(draw: st.DrawFn) -> tuple[p.Desired, p.Observed]:
         is_marked=draw(st.booleans()),
         known_cluster_id=draw(st.sampled_from(["", CLUSTER])),
         volumes=draw(st.frozensets(st.sampled_from(ORDINALS))),
+        fenced=draw(members),
     )
     desired = p.Desired(
         draw(st.integers(1, 5)),
         paused=draw(st.integers(0, 9)) == 0,
         replace_disks=draw(st.booleans()),
+        fenced=draw(members),
     )
     return desired, observed
 
@@ -416,6 +422,7 @@ def test_no_plan_breaks_the_rules(seen: tuple[p.Desired, p.Observed]) -> None:
             assert voter in view.voters
             assert voter != view.leader
             assert p.is_safe(living, view.voters - {voter})
+            assert IDS.ordinal(voter.id) not in observed.fenced
         case p.AddVoter(voter):
             assert view is not None
             assert IDS.ordinal(voter.id) in range(desired.replicas)
@@ -446,10 +453,23 @@ def test_no_plan_breaks_the_rules(seen: tuple[p.Desired, p.Observed]) -> None:
                 assert view is not None
                 assert view.voters == view.committed
                 assert all(voter.id < IDS.of(replicas) for voter in view.voters)
+                assert all(ordinal < replicas for ordinal in observed.fenced)
+        case p.SetFenced(ordinals):
+            if added := {*ordinals} - observed.fenced:
+                assert view is not None
+                assert added <= desired.fenced
+                running = [n.id for n in observed.nodes if n.is_fenced and n.ordinal not in added]
+                stopped = {IDS.of(ordinal) for ordinal in ordinals} - {*running}
+                if any(IDS.ordinal(voter.id) in added for voter in view.voters):
+                    rest = {voter for voter in living if voter.id not in stopped}
+                    assert p.is_safe(rest, view.voters)
         case p.RestartPod(ordinal, _):
             found = observed.node(ordinal)
             assert found is not None
-            assert found.outdated
+            if found.is_fenced:
+                assert ordinal not in desired.fenced | observed.fenced
+                return
+            assert found.outdated or ordinal in desired.fenced & observed.fenced
             is_dead = not found.ready and not found.answers
             if not is_dead:
                 assert view is not None

@@ -30,11 +30,11 @@ def test_the_controller_accepts_it() -> None:
     assert str(config.endpoints[0]) == "CONTROLLER://my-meta-7.lab.svc:9093"
     assert config.listeners[0].host == ""
     assert not config.listeners[0].tls
-    assert config.segment_bytes_max == 16777216
+    assert config.log.segment_bytes_max == 16777216
     assert config.unformatted_wait
     assert config.http_listener is not None
     assert config.http_listener.port == naming.HTTP_PORT
-    assert not config.auto_join
+    assert not config.raft.auto_join
     assert config.metadata_log_dir == Path("/var/lib/quorate/metadata")
     assert not config.warnings, config.warnings
     assert [f"{host}:{port}" for host, port in config.bootstrap_servers] == list(

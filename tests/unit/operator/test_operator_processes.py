@@ -5,6 +5,7 @@ started, under a writer that checks that nothing acknowledged is lost.
 from __future__ import annotations
 
 import asyncio
+import shutil
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -12,13 +13,17 @@ from typing import Any
 
 import pytest
 from quorate.cli.workload import Workload
+from quorate.rpc.client.quorum_client import QuorumClient
 from quorate_operator import naming, status
 from quorate_operator import plan as p
 from quorate_operator.act import ActionFailedError, Actor
-from quorate_operator.kube import Kube
+from quorate_operator.kube import Kube, path
 from quorate_operator.observe import Observer
 from quorate_operator.resource import QuorumResource
 
+from tests.integration.support import here as run_command
+from tests.unit.backup.backup_support import CLUSTER as OLD_CLUSTER
+from tests.unit.backup.backup_support import WrittenLog, back_up
 from tests.unit.operator.fake_api import Store, api_server
 from tests.unit.operator.fake_pods import FakePods
 
@@ -195,6 +200,91 @@ async def test_the_leader_is_the_last_surplus_voter_to_go(lab: Lab) -> None:
     wanted = ["ApplyObjects", "RemoveVoter", "TransferLeadership", "RemoveVoter", "Resize"]
     assert names == wanted
     assert sorted(lab.pods.processes) == [0, 1]
+
+
+def restore(lab: Lab, archive: Path) -> None:
+    """Run the Job's command on the first volume, if there is a Job, and report its end."""
+    job = lab.store.objects.get(path("Job", "lab", "q-restore"))
+    if job is None or job.get("status"):
+        return
+    *options, _url = job["spec"]["template"]["spec"]["containers"][0]["args"]
+    directory = f"--directory={lab.pods.volume(0)}"
+    host, port = lab.pods.locate("q", "lab", 0)
+    endpoint = f"--endpoint=CONTROLLER://{host}:{port}"
+    replaced = {"--directory": directory, "--endpoint": endpoint}
+    here = [replaced.get(each.partition("=")[0], each) for each in options]
+    done = run_command("restore", *here, archive)
+    assert done.status == 0, done.err
+    job["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {
+            "image": "quorate:1",
+            "replicas": 3,
+            "tls": {"enabled": False},
+            "bootstrap": {"recovery": {"source": {"s3": {"url": "s3://backups/q"}}}},
+        }
+    ],
+)
+async def test_a_quorum_begins_with_a_backup(lab: Lab, tmp_path: Path) -> None:
+    """A backup of a log that another quorum wrote; then a disk is lost, and is not restored."""
+    log = WrittenLog.begun(tmp_path / "old")
+    for _ in range(5):
+        log.application(10)
+    end = log.end
+    back_up(log, tmp_path / "archive")
+    log.close()
+
+    def step(planned: p.OperatorPlan) -> bool:
+        restore(lab, tmp_path / "archive")
+        return planned.is_done
+
+    done = await lab.until("restore", step)
+    names = [type(action).__name__ for action in done[:5]]
+    first = ["ApplyObjects", "CreateRecord", "StartRestore", "CreateStatefulSet"]
+    assert names == [*first, "MarkBootstrapped"]
+    assert not any(isinstance(each, p.FormatNode) and each.standalone for each in done)
+    assert lab.status["voters"] == 3
+    assert lab.status["clusterId"] != OLD_CLUSTER
+    async with QuorumClient(lab.pods.addresses[:3]) as client:
+        found = [record async for record in client.read(0, metadata=False)]
+    values = [(record.offset, bytes(record.value or b"").decode()) for record in found]
+    assert values == [(offset, f"value-{offset}") for offset in range(3, end)]
+    del lab.store.objects[path("Job", "lab", "q-restore")]
+    await asyncio.to_thread(lab.pods.lose_disk, 0)
+    done = await lab.until_done("lose the restored disk")
+    assert [type(a).__name__ for a in done] == ["RemoveVoter", "FormatNode", "AddVoter"]
+
+
+@pytest.mark.timeout(300)
+async def test_a_hibernated_quorum_wakes_with_its_voters_and_records(lab: Lab) -> None:
+    """It is scaled, and one disk is lost, while it sleeps."""
+    await lab.until_done("install")
+    voters = set(lab.status["voterSet"])
+    load = Workload(lab.pods.addresses, callers=2, pause_s=0.01)
+    await load.start()
+    try:
+        while load.acknowledged_count < 50:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        lab.kube.merge("Quorum", "lab", "q", {"spec": {"hibernated": True}})
+        await lab.until("hibernate", lambda planned: planned.refuses(p.Reason.HIBERNATED))
+        assert not lab.pods.processes
+        assert set(lab.status["voterSet"]) == voters
+        shutil.rmtree(lab.pods.volume(2))
+        lab.kube.merge("Quorum", "lab", "q", {"spec": {"hibernated": False, "replicas": 4}})
+        done = await lab.until_done("wake")
+        assert done[0] == p.Resize(4, 0)
+        assert not any(isinstance(each, p.FormatNode) and each.standalone for each in done)
+        assert len(set(lab.status["voterSet"]) & voters) == 2
+        assert lab.status["voters"] == 4
+        violations = await load.verify()
+        assert not violations, [str(each) for each in violations[:5]]
+    finally:
+        await load.stop()
 
 
 @pytest.mark.timeout(300)

@@ -10,7 +10,7 @@ from quorate_operator import backoff, events
 from quorate_operator.backoff import Backoff
 from quorate_operator.events import EventRecorder
 from quorate_operator.kube import Kube, KubeError
-from quorate_operator.watcher import KindWatcher
+from quorate_operator.watcher import KindWatcher, WatchedKind
 
 from tests.unit.operator.fake_api import Object, Store, created
 
@@ -24,7 +24,8 @@ class Watched:
         self.store, self.kube = store, kube
         self.seen: list[str] = []
         self.is_new = threading.Event()
-        self.watcher = KindWatcher(kube, "ConfigMap", "lab", "", self._changed)
+        kind = WatchedKind("ConfigMap", lambda found: str(found["metadata"]["name"]))
+        self.watcher = KindWatcher(kube, kind, "lab", self._changed)
 
     def _changed(self, found: Object, is_deleted: bool) -> None:
         self.seen.append(

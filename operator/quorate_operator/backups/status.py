@@ -1,0 +1,139 @@
+"""Builds the status of a QuorumBackup: a pure function of the observed state and the plan.
+
+Conditions, and what True means: Ready: the last run succeeded, and a continuous backup runs now.
+SpecApplied: the Deployment or the CronJob is as the spec wants it. Suspended: `spec.suspend` is
+set. Ready and SpecApplied are Unknown while the state cannot be observed.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from typing import Any
+
+from quorate_operator.backups.plan import BackupObserved, BackupPlan, BackupReason
+from quorate_operator.backups.resource import BackupResource
+from quorate_operator.job_state import JobRun
+from quorate_operator.naming import Object
+from quorate_operator.status import Said, written
+
+NOT_OBSERVED = "ObservationFailed"
+LATE_S = 60.0
+"""How much later than the status the success may be that is not written for its own sake."""
+
+
+def build(
+    backup: BackupResource,
+    observed: BackupObserved,
+    plan: BackupPlan,
+    now: dt.datetime,
+    failure: str = "",
+) -> Object:
+    """Build the status. failure: why the plan's action failed, "" if it did not."""
+    said: dict[str, Said] = {
+        "Ready": _ready(backup, observed, plan),
+        "SpecApplied": _spec_applied(plan, failure),
+        "Suspended": _suspended(backup),
+    }
+    known = {name: backup.status.get(name) for name in ("lastSuccess", "lastOffset", "clusterId")}
+    return {
+        "observedGeneration": backup.generation,
+        **known,
+        **_last_success(backup, observed, now),
+        "conditions": written(backup.status, backup.generation, said),
+    }
+
+
+def unknown(backup: BackupResource, error: str) -> Object:
+    """Build the status for when the state cannot be observed. error: why."""
+    said: Said = (None, NOT_OBSERVED, error)
+    conditions = {"Ready": said, "SpecApplied": said, "Suspended": _suspended(backup)}
+    return {**backup.status, "conditions": written(backup.status, backup.generation, conditions)}
+
+
+def _suspended(backup: BackupResource) -> Said:
+    return backup.is_suspended, "Suspended" if backup.is_suspended else "NotSuspended", ""
+
+
+def is_same(one: Object, other: Object) -> bool:
+    """Whether two statuses are equal, apart from a success that is not much later."""
+    return _still(one) == _still(other) and _is_close(one, other)
+
+
+def _still(status: Object) -> Object:
+    moving = ("lastSuccess", "lastOffset")
+    return {name: v for name, v in status.items() if v is not None and name not in moving}
+
+
+def _is_close(one: Object, other: Object) -> bool:
+    times = [status.get("lastSuccess") for status in (one, other)]
+    if None in times:
+        return times[0] == times[1]
+    first, second = (dt.datetime.fromisoformat(str(each)) for each in times)
+    return abs((second - first).total_seconds()) < LATE_S
+
+
+def _spec_applied(plan: BackupPlan, failure: str) -> Said:
+    if failure:
+        return False, BackupReason.APPLY_REJECTED.value, failure
+    if plan.reason is not None:
+        return False, plan.reason.value, plan.text
+    if plan.action is not None:
+        return False, "Applying", type(plan.action).__name__
+    return True, "AsWanted", ""
+
+
+def _ready(backup: BackupResource, observed: BackupObserved, plan: BackupPlan) -> Said:
+    if plan.reason is not None:
+        return False, plan.reason.value, plan.text
+    if backup.is_suspended:
+        return False, "Suspended", "spec.suspend is set: no backups run"
+    if backup.schedule:
+        return _scheduled(observed)
+    page = observed.page
+    if page is None:
+        if observed.pod_problem:
+            return False, "PodNotRunning", observed.pod_problem
+        return None, "NoAnswer", "the pod does not answer"
+    if page.error:
+        return False, "BackupFailing", page.error
+    return True, "BackingUp", ""
+
+
+def _scheduled(observed: BackupObserved) -> Said:
+    runs = observed.runs
+    last = next((run for run in reversed(runs) if run.succeeded is not None), None)
+    running = runs[-1] if runs and runs[-1].succeeded is None else None
+    if running is not None and running.message:
+        return False, "BackupFailing", f"Job/{running.name}: {running.message}"
+    if last is None:
+        return None, "NoRunYet", "" if running is None else f"Job/{running.name} is the first one"
+    if last.succeeded:
+        return True, "LastRunSucceeded", ""
+    return False, "BackupFailing", f"Job/{last.name}: {last.message}"
+
+
+def _last_success(backup: BackupResource, observed: BackupObserved, now: dt.datetime) -> Object:
+    """What is newly known about the last success."""
+    if backup.schedule:
+        return _of_run(next((run for run in reversed(observed.runs) if run.succeeded), None))
+    page = observed.page
+    if page is None or page.success_age_s is None:
+        return {}
+    at = now - dt.timedelta(seconds=page.success_age_s)
+    found: Object = {"lastSuccess": at.strftime("%Y-%m-%dT%H:%M:%SZ")}
+    if page.end is not None:
+        found |= {"lastOffset": page.end, "clusterId": page.cluster_id}
+    return found
+
+
+def _of_run(run: JobRun | None) -> Object:
+    if run is None or not run.ended:
+        return {}
+    found: Object = {"lastSuccess": run.ended}
+    try:
+        said: Any = json.loads(run.message)
+        found |= {"lastOffset": int(said["endOffset"]), "clusterId": str(said["clusterId"])[:64]}
+    except (ValueError, KeyError, TypeError):
+        pass  # an older image reports nothing
+    return found

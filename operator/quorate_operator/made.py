@@ -1,0 +1,55 @@
+"""What the StatefulSet that exists determines in its own manifest.
+
+Its claim templates cannot be changed. A manifest with another size would be rejected, and with it
+every other change of the template. The members that it fences stay fenced: the plan decides when
+that changes (`fencing`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from quorate_operator import naming
+from quorate_operator.claim_state import bytes_of
+from quorate_operator.naming import Object
+from quorate_operator.resource import QuorumResource
+
+
+def claims_of(stateful_set: Object) -> Object:
+    """The spec of the StatefulSet's claims, {} without one."""
+    templates = stateful_set["spec"].get("volumeClaimTemplates") or [{}]
+    found: Object = templates[0].get("spec") or {}
+    return found
+
+
+def size_of(claim: Object) -> str:
+    """The size that the spec of a claim requests, "" without one."""
+    return str(((claim.get("resources") or {}).get("requests") or {}).get("storage") or "")
+
+
+def fenced_in(pod: Object | None, quorum: str) -> frozenset[int]:
+    """The ordinals that the spec of a pod names as fenced."""
+    variables = (
+        variable
+        for container in (pod or {}).get("containers") or ()
+        for variable in container.get("env") or ()
+    )
+    found = (each.get("value") for each in variables if each["name"] == naming.FENCED_VARIABLE)
+    return naming.ordinals_of(quorum, next(found, None) or "")
+
+
+def fenced_by(stateful_set: Object | None, quorum: str) -> frozenset[int]:
+    """The ordinals that the template of a StatefulSet fences."""
+    template = {} if stateful_set is None else stateful_set["spec"].get("template") or {}
+    return fenced_in(template.get("spec"), quorum)
+
+
+def as_made(quorum: QuorumResource, stateful_set: Object | None) -> QuorumResource:
+    """The Quorum with the size of the StatefulSet's claims, and the members that it fences."""
+    quorum = replace(quorum, fenced=fenced_by(stateful_set, quorum.name))
+    made = "" if stateful_set is None else size_of(claims_of(stateful_set))
+    # The API server writes equal quantities in one form, such as 1Gi for 1024Mi.
+    if not made or bytes_of(made) == bytes_of(quorum.volume_size):
+        return quorum
+    storage = {**quorum.part("storage"), "size": made}
+    return replace(quorum, spec={**quorum.spec, "storage": storage})

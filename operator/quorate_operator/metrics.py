@@ -1,0 +1,105 @@
+"""The operator's own metrics, in Prometheus' text format.
+
+The conditions of the Quorums are read when the page is rendered, so those of a deleted Quorum
+disappear with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
+
+from quorate_operator.naming import Object
+
+CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+
+
+class ReportedQuorum(NamedTuple):
+    """A Quorum with the last reported status."""
+
+    namespace: str
+    name: str
+    status: Object
+    observed_s: float
+    """When the state was last observed, in seconds since 1970; 0 for never."""
+
+
+class OperatorMetrics:
+    """The metrics of one operator process. The counters may be used on any thread."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        ProcessCollector(registry=self._registry)
+        self._passes = Counter(
+            "quorate_operator_passes",
+            "Passes over a Quorum: observe, plan, act.",
+            ["result"],
+            registry=self._registry,
+        )
+        self._actions = Counter(
+            "quorate_operator_actions",
+            "Actions that change something.",
+            ["action", "result"],
+            registry=self._registry,
+        )
+        self._requests = Counter(
+            "quorate_operator_api_requests",
+            "Requests to the API server, watches included; code 0: no answer.",
+            ["method", "code"],
+            registry=self._registry,
+        )
+        self._lease = Gauge(
+            "quorate_operator_holds_lease",
+            "Whether this operator is the active one.",
+            registry=self._registry,
+        )
+
+    def passed(self, *, is_done: bool) -> None:
+        self._passes.labels("done" if is_done else "failed").inc()
+
+    def acted(self, action: str, *, is_done: bool) -> None:
+        self._actions.labels(action, "done" if is_done else "failed").inc()
+
+    def requested(self, method: str, code: int) -> None:
+        self._requests.labels(method, str(code)).inc()
+
+    def watch_lease(self, is_held: Callable[[], bool]) -> None:
+        """Report whether the lease is held from now on."""
+        self._lease.set_function(lambda: float(is_held()))
+
+    def watch_quorums(self, quorums: Callable[[], Iterable[ReportedQuorum]]) -> None:
+        """Report the conditions of these Quorums from now on."""
+        self._registry.register(_Quorums(quorums))
+
+    def render(self) -> bytes:
+        return generate_latest(self._registry)
+
+
+class _Quorums(Collector):
+    def __init__(self, quorums: Callable[[], Iterable[ReportedQuorum]]) -> None:
+        self._quorums = quorums
+
+    def collect(self) -> Iterator[Metric]:
+        conditions = GaugeMetricFamily(
+            "quorate_quorum_condition",
+            "1 for the status (True, False or Unknown) that a condition of a Quorum has.",
+            labels=["namespace", "quorum", "condition", "status"],
+        )
+        observed = GaugeMetricFamily(
+            "quorate_quorum_last_observed_timestamp_seconds",
+            "When the operator last observed the state of a Quorum.",
+            labels=["namespace", "quorum"],
+        )
+        for each in self._quorums():
+            observed.add_metric([each.namespace, each.name], each.observed_s)
+            for condition in each.status.get("conditions") or ():
+                labels = [each.namespace, each.name, condition["type"], condition["status"]]
+                conditions.add_metric(labels, 1.0)
+        yield conditions
+        yield observed

@@ -1,0 +1,73 @@
+"""Reads the Kubernetes objects of one Quorum, and reports foreign objects that have their names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from quorate_operator import naming
+from quorate_operator.kube import Kube
+from quorate_operator.naming import Object
+from quorate_operator.ownership import conflict, is_controlled_by
+from quorate_operator.resource import QuorumResource
+
+
+class Owned:
+    """Reads the objects of one Quorum. conflicts: messages by "Kind/name" of foreign objects."""
+
+    def __init__(self, kube: Kube, quorum: QuorumResource) -> None:
+        self._kube = kube
+        self._quorum = quorum
+        self._services: dict[str, Object] | None = None
+        self.conflicts: dict[str, str] = {}
+
+    def get(self, kind: str, name: str) -> Object | None:
+        """Return the Quorum's own object of that name, or None. Raises KubeError."""
+        found = self._find(kind, name)
+        if found is None or is_controlled_by(found, self._quorum.uid):
+            return found
+        self.conflicts[f"{kind}/{name}"] = conflict(kind, found, self._quorum.name)
+        return None
+
+    def _find(self, kind: str, name: str) -> Object | None:
+        namespace = self._quorum.namespace
+        if kind != "Service":
+            return self._kube.get(kind, namespace, name)
+        if self._services is None:  # one request in place of one for each node
+            found = self._kube.list(kind, namespace)
+            self._services = {each["metadata"]["name"]: each for each in found}
+        return self._services.get(name)
+
+    def claims(self) -> tuple[dict[int, Object], frozenset[int]]:
+        """Return the Quorum's volume claims by ordinal, and the ordinals with a foreign claim.
+        Claims outlive the StatefulSet and have no owner reference to the Quorum, so the name and
+        the labels identify them. Raises KubeError.
+        """
+        quorum, kind = self._quorum, "PersistentVolumeClaim"
+        labels = naming.selector(quorum.name).items()
+        found = by_ordinal(
+            f"{naming.VOLUME}-{quorum.name}", self._kube.list(kind, quorum.namespace)
+        )
+        found = {ordinal: claim for ordinal, claim in found.items() if ordinal < naming.NODES_MAX}
+        own = {n: claim for n, claim in found.items() if labels <= labels_of(claim).items()}
+        foreign = frozenset(found) - frozenset(own)
+        for ordinal in foreign:
+            name = f"{kind}/{naming.claim(quorum.name, ordinal)}"
+            self.conflicts[name] = (
+                f"{name} exists and lacks the labels of Quorum {quorum.name}: delete or rename "
+                "it, or rename the Quorum"
+            )
+        return own, foreign
+
+
+def by_ordinal(prefix: str, objects: Iterable[Object]) -> dict[int, Object]:
+    found = {}
+    for each in objects:
+        name = each["metadata"]["name"]
+        ordinal = naming.ordinal_of(name)
+        if ordinal is not None and name == f"{prefix}-{ordinal}":
+            found[ordinal] = each
+    return found
+
+
+def labels_of(found: Object) -> dict[str, str]:
+    return found["metadata"].get("labels") or {}

@@ -1,0 +1,124 @@
+"""What restores a backup into a new Quorum: the first voter's volume claim, and a Job.
+
+The Job runs `quorate restore` on the empty volume, before any pod of the Quorum exists. It is
+created once, and never again once the Quorum is bootstrapped. If it is repeated, because its
+machine failed, it does nothing on a volume that it has restored completely (`pod`).
+"""
+
+from __future__ import annotations
+
+from quorate_operator import manifests, naming
+from quorate_operator.job_state import JobRun, job_run
+from quorate_operator.kube import Kube
+from quorate_operator.naming import DATA_PATH, Object
+from quorate_operator.resource import QuorumResource
+
+ORDINAL = 0
+RETRIES = 2
+POD_FIELDS = ("nodeSelector", "tolerations", "affinity", "imagePullSecrets", "priorityClassName")
+
+
+def labels(quorum: QuorumResource) -> dict[str, str]:
+    """The labels of the Job and its pods. They wake the Quorum, and select no controller."""
+    return {**naming.labels(quorum.name), naming.COMPONENT_LABEL: "restore"}
+
+
+def restore_run(kube: Kube, quorum: QuorumResource, found: Object | None) -> JobRun | None:
+    """The state of the Job, None without one. Reads its pods. Raises KubeError."""
+    if found is None:
+        return None
+    selector = {**naming.selector(quorum.name), naming.COMPONENT_LABEL: "restore"}
+    text = ",".join(f"{name}={value}" for name, value in sorted(selector.items()))
+    return job_run(found, kube.list("Pod", quorum.namespace, text))
+
+
+def claim(quorum: QuorumResource) -> Object:
+    """The volume claim of the first voter, as the StatefulSet would create it."""
+    template = manifests.claim_template(quorum)
+    metadata = {
+        "name": naming.claim(quorum.name, ORDINAL),
+        "namespace": quorum.namespace,
+        "labels": template["metadata"]["labels"],
+    }
+    kind = {"apiVersion": "v1", "kind": "PersistentVolumeClaim"}
+    return {**kind, "metadata": metadata, "spec": template["spec"]}
+
+
+def job(quorum: QuorumResource, cluster_id: str) -> Object:
+    """The Job that restores the backup to the first voter's volume. cluster_id: the new one."""
+    template = quorum.part("podTemplate")
+    assert quorum.recovery is not None, "there is something to restore"
+    source = quorum.recovery
+    pod: Object = {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "restartPolicy": "Never",
+        "securityContext": manifests.pod_security(template),
+        "containers": [_container(quorum, cluster_id)],
+        "volumes": [
+            {"name": "tmp", "emptyDir": {}},
+            {
+                "name": naming.VOLUME,
+                "persistentVolumeClaim": {"claimName": naming.claim(quorum.name, ORDINAL)},
+            },
+            *source.volumes(),
+        ],
+    }
+    pod |= {name: template[name] for name in POD_FIELDS if template.get(name)}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": naming.restore_job(quorum.name),
+            "namespace": quorum.namespace,
+            "labels": labels(quorum),
+            "ownerReferences": [quorum.owner],
+        },
+        "spec": {
+            "backoffLimit": RETRIES,
+            "template": {"metadata": {"labels": labels(quorum)}, "spec": pod},
+        },
+    }
+
+
+def _container(quorum: QuorumResource, cluster_id: str) -> Object:
+    assert quorum.recovery is not None, "there is something to restore"
+    return {
+        "name": "restore",
+        "image": quorum.image,
+        "imagePullPolicy": quorum.spec.get("imagePullPolicy", "IfNotPresent"),
+        "command": ["python", "-m", "quorate_operator.pod", "restore"],
+        "args": _arguments(quorum, cluster_id),
+        "env": [
+            {"name": "QUORATE_POD_CLUSTER_ID", "value": cluster_id},
+            *quorum.recovery.variables(),
+        ],
+        # A process that fails ends with one line, which the status repeats.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "resources": quorum.part("podTemplate").get("resources") or {},
+        "securityContext": manifests.container_security(),
+        "volumeMounts": [
+            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - inside the pod
+            {"name": naming.VOLUME, "mountPath": DATA_PATH},
+            *quorum.recovery.mounts(is_read_only=True),
+        ],
+    }
+
+
+def _arguments(quorum: QuorumResource, cluster_id: str) -> list[str]:
+    assert quorum.recovery is not None, "there is something to restore"
+    host, port = naming.place(quorum.name, quorum.namespace, ORDINAL)
+    endpoints = {naming.LISTENER: port}
+    if quorum.has_kafka_listener:
+        endpoints[naming.KAFKA_LISTENER] = naming.KAFKA_PORT
+    found = [
+        f"--directory={naming.METADATA_PATH}",
+        f"--node-id={quorum.ids.of(ORDINAL)}",
+        *(f"--endpoint={name}://{host}:{port}" for name, port in endpoints.items()),
+        f"--cluster-id={cluster_id}",
+    ]
+    for field, option in (("toOffset", "--to-offset"), ("toTime", "--to-time")):
+        wanted = quorum.recovery_part.get(field)
+        if wanted is not None:
+            found.append(f"{option}={wanted}")
+    return [*found, quorum.recovery.url]

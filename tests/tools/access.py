@@ -21,13 +21,15 @@ from google.protobuf.message import Message
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "services"), str(ROOT)]
 
+from quorate.common.endpoints import Endpoint  # noqa: E402
+from quorate.common.features import VersionRange  # noqa: E402
 from quorate.metadata import requests as r  # noqa: E402
 from quorate.raft import messages as m  # noqa: E402
-from quorate.raft.types import Endpoint, OffsetAndEpoch, ReplicaKey, VersionRange, Voter  # noqa: E402
+from quorate.raft.types import OffsetAndEpoch, ReplicaKey, Voter  # noqa: E402
 from quorate.rpc.server.authorizer import Denial  # noqa: E402
 from quorate.rpc.wire.codecs import CODECS  # noqa: E402
 from quorate.rpc.wire.convert_append import encode_append_request  # noqa: E402
-from quorate.rpc.wire.convert_metadata import METHODS  # noqa: E402
+from quorate.rpc.wire.convert_metadata import METADATA_CODECS  # noqa: E402
 from quorate.rpc.wire.methods import RPC_METHODS, Callers, RpcMethod  # noqa: E402
 from quorate.rpc.wire.values import (  # noqa: E402
     ChecksumLogRequest,
@@ -63,8 +65,8 @@ def values_from(node: int) -> Mapping[str, Any]:
     fetch = m.FetchRequest(cluster, sender, 1, 0, 0)
     append = encode_append_request(1, [(b"", b"v")], 1_000)
     whole_metadata = {
-        method.name: request()
-        for request, method in METHODS.items()
+        codec.method.name: request()
+        for request, codec in METADATA_CODECS.items()
         if request in (r.DescribeTopics, r.DescribeAcls, r.DescribeCluster, r.DescribeConfigs)
     }
     return {
@@ -119,7 +121,7 @@ def values_from(node: int) -> Mapping[str, Any]:
 def message_of(rpc: RpcMethod, value: Any) -> Message:
     """A value of `values_from` as it is sent."""
     if rpc.is_metadata:
-        return METHODS[rpc.values[0]].encode_request(value, 1_000)
+        return METADATA_CODECS[rpc.values[0]].encode_request(value, 1_000)
     if rpc.name.startswith("Append"):
         return cast(Message, value)
     return CODECS[rpc.name].encode_request(value)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from quorate.broker.authorizer import BrokerAuthorizer
-from quorate.raft.errors import ErrorCode
+from quorate.common.error_codes import ErrorCode
 from quorate.rpc.wire.methods import FOLLOWER_FETCH, PARTITION_METHODS, Callers, RpcMethod
 
 from tests.tools.callers import COLUMNS, PRODUCER, TOPIC, TOPIC_ID, Column, broker_gate

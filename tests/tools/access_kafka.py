@@ -17,10 +17,11 @@ from quorate.bridge.bridge import BARE, may_forward
 from quorate.bridge.descriptions import DescribeResources
 from quorate.bridge.peer_messages import API_KEYS, write_request
 from quorate.bridge.raft_requests import read_request
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
 from quorate.metadata import requests as r
 from quorate.raft import messages as m
-from quorate.raft.errors import ErrorCode
-from quorate.raft.types import Endpoint, OffsetAndEpoch, ReplicaKey, Voter
+from quorate.raft.types import OffsetAndEpoch, ReplicaKey, Voter
 from quorate.rpc.principals import Caller
 from quorate.rpc.server.authorizer import Denial
 from quorate.rpc.wire.methods import RPC_METHODS, Callers

@@ -51,7 +51,8 @@ def _paragraphs(text: str) -> Iterator[str]:
     for paragraph in re.split(r"\n\s*\n", text.strip()):
         if paragraph.lstrip(" ").startswith(KEPT):
             lines = textwrap.dedent(paragraph.partition(KEPT)[2].lstrip("\n")).rstrip()
-            yield f"```\n{lines}\n```"
+            language = "" if "quorate " in lines else "text"
+            yield f"```{language}\n{lines}\n```"
         else:
             yield _plain(paragraph)
 

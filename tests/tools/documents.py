@@ -3,16 +3,40 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 
+EXECUTABLE = frozenset({"", "python"})
+"""The languages of blocks that a reader executes: commands and programs."""
+
 _FENCED = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
+_COMMENT = re.compile(r"(^\s*|\s{2,})# .*$")
 _SPAN = re.compile(r"(`+)(.+?)\1")
 _LINK = re.compile(r"\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^()\s]+(?:\([^()]*\))?)\)")
+_CODE_OR_LINK = re.compile(
+    r"^( *)```\w*\n.*?^\1```$|(`+)[^\n]+?\2"
+    r"|(?P<mark>!?)\[(?P<text>(?:[^\[\]]|\[[^\]]*\])*)\]\((?P<target>[^()\s]+(?:\([^()]*\))?)\)",
+    re.DOTALL | re.MULTILINE,
+)
 _HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
+
+
+class Block(NamedTuple):
+    """A fenced block. page: its document, relative to the repository. language: "" for commands."""
+
+    page: str
+    line: int
+    language: str
+    text: str
+
+    @property
+    def is_executable(self) -> bool:
+        return self.language in EXECUTABLE
 
 
 def documents() -> list[Path]:
@@ -31,6 +55,38 @@ def code_blocks(text: str, language: str = "") -> list[str]:
     return [found[3] for found in _FENCED.finditer(text) if found[2] == language]
 
 
+def blocks(document: Path) -> list[Block]:
+    """The fenced blocks of a document, in order, without their indentation."""
+    page, text = document.relative_to(ROOT).as_posix(), document.read_text()
+    return [
+        Block(page, text.count("\n", 0, at.start()) + 1, at[2], textwrap.dedent(at[3]))
+        for at in _FENCED.finditer(text)
+    ]
+
+
+def find_block(page: str, content: str) -> Block:
+    """The first block of a page that has `content`. LookupError if there is none."""
+    found = next((each for each in blocks(ROOT / page) if content in each.text), None)
+    if found is None:
+        raise LookupError(f"{page} has no block with {content!r}")
+    return found
+
+
+def block(page: str, content: str) -> str:
+    """The text of `find_block`, for a test that executes it.
+
+    The arguments must be literals: test_docs_executed.py looks for these calls, and finds the
+    blocks that no test executes.
+    """
+    return find_block(page, content).text
+
+
+def command_lines(text: str) -> list[str]:
+    """The lines of a block of commands without comments; continued ones are joined."""
+    lines = (_COMMENT.sub("", line).strip() for line in text.replace("\\\n", " ").splitlines())
+    return [line for line in lines if line]
+
+
 def code_spans(text: str) -> list[str]:
     """The spans of code outside of blocks."""
     return [found[2] for found in _SPAN.finditer(_FENCED.sub("", text))]
@@ -39,6 +95,23 @@ def code_spans(text: str) -> list[str]:
 def links(text: str) -> list[str]:
     """The targets of links and images, without those in code."""
     return _LINK.findall(_SPAN.sub("code", _FENCED.sub("", text)))
+
+
+def rewrite_links(text: str, moved: Callable[..., str | None]) -> str:
+    """Give links and images outside of code another target; None leaves only their text.
+
+    moved: called with the target, and `is_image`.
+    """
+
+    def replaced(found: re.Match[str]) -> str:
+        if found["text"] is None:  # code
+            return found[0]
+        is_image = found[0].startswith("!")
+        shown = found["text"] if is_image else rewrite_links(found["text"], moved)
+        target = moved(found["target"], is_image=is_image)
+        return shown if target is None else f"{found['mark']}[{shown}]({target})"
+
+    return _CODE_OR_LINK.sub(replaced, text)
 
 
 def anchors(text: str) -> set[str]:

@@ -34,7 +34,7 @@ EXTRAS = {
     ),
     "base": (),
     "console": ("console", "console-test"),
-    "controller": ("migration", "oauth", "telemetry"),
+    "controller": ("backup", "migration", "oauth", "telemetry"),
     "docs": ("docs",),
     "operator": ("operator",),
     "spark": ("spark",),

@@ -3,7 +3,7 @@
     python tests/tools/reference.py write
     python tests/tools/reference.py check        exit status 1 if a page is out of date
 
-Settings are as the configurations of controllers and brokers declare them (`process.setting`),
+Settings are as the configurations of controllers and brokers declare them (`common.setting`),
 metrics as `telemetry.catalogue` does.
 """
 
@@ -17,8 +17,8 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "services"), str(ROOT)]
 
 from quorate.cli.broker_settings import BROKER  # noqa: E402
+from quorate.common.setting import Setting  # noqa: E402
 from quorate.controller.config import CONTROLLER  # noqa: E402
-from quorate.process.setting import Setting  # noqa: E402
 from quorate.telemetry.catalogue import table  # noqa: E402
 
 from tests.tools.command_pages import commands  # noqa: E402

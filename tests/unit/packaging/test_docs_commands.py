@@ -14,7 +14,7 @@ from quorate.cli.main import COMMANDS, load
 
 from tests.tools.documents import ROOT, code_blocks, code_spans, documents
 
-COMMAND = re.compile(r"(?:^|[\s(])quorate +([a-z].*)")
+COMMAND = re.compile(r"(?:^|[\s(])(?<!kubectl )quorate +([a-z].*)")
 ENDS = frozenset({"&&", "||", "|", ">", ";"})
 OMITTED = "…"
 

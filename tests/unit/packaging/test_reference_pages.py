@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from quorate.broker.config import BrokerConfig
 from quorate.cli.broker_settings import BROKER
+from quorate.common.setting import Setting, declared_in
 from quorate.controller.config import CONTROLLER, ControllerConfig
 from quorate.process.node_config import NODE_SETTINGS, NodeConfig
-from quorate.process.setting import Setting, declared_in
 
 from tests.tools import reference
 

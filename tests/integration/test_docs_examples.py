@@ -1,0 +1,80 @@
+"""The examples of commands in docs and in the help of commands work as they are printed."""
+
+from __future__ import annotations
+
+import io
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.metadata_support import brokers
+from tests.integration.support import Node, Quorum
+from tests.integration.terminal import Terminal
+from tests.processes import free_ports
+from tests.tools.documents import block
+
+BROKER = 101
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    """A controller that leads alone, with a cluster's metadata."""
+    node = Node(tmp_path_factory.mktemp("examples"), 1, free_ports(1)[0])
+    node.format("--standalone")
+    node.start()
+    try:
+        node.wait_said("active controller in epoch")
+        yield node
+    finally:
+        node.kill()
+
+
+@pytest.fixture
+def terminal(node: Node, tmp_path: Path) -> Iterator[Terminal]:
+    """For which every placeholder of an address is the controller's."""
+    addresses = ("H:P", "HOST:PORT", "controller-1:9093")
+    names = dict.fromkeys(addresses, node.address)
+    with Terminal(tmp_path, {**names, "…": f"--bootstrap-controller {node.address}"}) as made:
+        yield made
+
+
+def test_cluster(node: Node, terminal: Terminal) -> None:
+    with brokers(node.address, BROKER):
+        pass
+    assert "no longer registered" in terminal.paste(block("docs/cli.md", "cluster … unregister"))
+
+
+def test_topics_configs_and_acls(
+    node: Node, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("pwd\n"))
+    with brokers(node.address, 11):
+        create, *others, imports = block("docs/cli.md", "topics … describe").splitlines()
+        for line in (create, *others):
+            assert terminal.run(line)
+        stopped = shutil.copytree(node.data, terminal.folder / "copy")
+        terminal.replaced["/var/lib/kafka/metadata"] = str(stopped)
+        assert terminal.run(imports)
+        assert terminal.paste(block("docs/cli.md", "configs … alter"))
+        assert terminal.paste(block("docs/cli.md", "acls … add"))
+        assert terminal.paste(block("charts/quorate/README.md", "acls … add"))
+    check_metadata_shell(node, terminal)
+
+
+def check_metadata_shell(node: Node, terminal: Terminal) -> None:
+    """There is a topic. The shell on a checkpoint reads commands from stdin."""
+    snapshot = next(node.data.rglob("*.checkpoint"))
+    terminal.replaced["/var/lib/quorate"] = str(node.data)
+    terminal.replaced["00000000000000000500-0000000007.checkpoint"] = str(snapshot)
+    assert terminal.paste(block("docs/cli.md", "metadata-shell")) == "/\n"
+
+
+def test_metadata_quorum(quorum: Quorum, tmp_path: Path) -> None:
+    """Controller 4 is added and removed: the quorum stays as it was."""
+    names = {"HOST:PORT": quorum.addresses, "-i 3": "-i 4"}
+    properties = {"controller.properties": quorum.nodes[4].properties}
+    with Terminal(tmp_path, {**names, **properties}) as terminal:
+        terminal.paste(block("docs/cli.md", "metadata-quorum add-controller --config"))
+    quorum.until_voters(1, 2, 3)

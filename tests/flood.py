@@ -17,7 +17,6 @@ import asyncio
 import json
 import os
 import statistics
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -37,6 +36,7 @@ from quorate.rpc.wire.limits import MESSAGE_BYTES_MAX
 from quorate.v1 import common_pb2, quorum_pb2, raft_pb2
 
 from tests.integration.support import CLUSTER, Node, free_ports
+from tests.processes import running_module
 
 CALLS_AT_ONCE = 4
 PAUSE_S = 0.005
@@ -145,14 +145,11 @@ class Attack:
         for channel in channels:
             await asyncio.wait_for(channel.channel_ready(), 30)
         # The greedy ones are processes of their own: they shall not slow this one's clock.
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tests.flood", "--attack", address),
-            *("--greedy", str(self.greedy), "--seconds", str(self.seconds + 2)),
-            stdout=asyncio.subprocess.PIPE,
-        )
-        await asyncio.sleep(2 + self.greedy / 100)
-        yield ended
-        output, _ = await process.communicate()
+        load = ("--greedy", self.greedy, "--seconds", self.seconds + 2)
+        async with running_module("tests.flood", "--attack", address, *load) as process:
+            await asyncio.sleep(2 + self.greedy / 100)
+            yield ended
+            output, _ = await process.communicate()
         ended.update(json.loads(output))
         for channel in channels:
             await channel.close()

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kafka_classes import class_archive
 from tests.processes import Process, write_properties
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -55,8 +56,9 @@ def copy_writable(source: Path, target: Path) -> Path:
 
 def java(jars: Path, *arguments: object, heap_mib: int = 256) -> list[str]:
     """A command line. arguments: options of the JVM, the class, and its arguments."""
-    options = (f"-Xmx{heap_mib}m", "-XX:TieredStopAtLevel=1", "-cp", f"{jars}/*")
-    return ["java", *options, *map(str, arguments)]
+    with_jars = ("java", "-XX:TieredStopAtLevel=1", "-cp", f"{jars}/*")
+    archived = class_archive(jars, with_jars)
+    return [*with_jars, f"-Xmx{heap_mib}m", *archived, *map(str, arguments)]
 
 
 def run_java(jars: Path, *arguments: object, cwd: Path | None = None) -> str:

@@ -1,22 +1,26 @@
 """Processes that tests start: controllers, brokers, consoles, and Kafka's own.
 
 A `Process` is started, waited for, stopped, killed and started again; its output is in a file. In a
-`with` block it is killed at the end, whatever happened; at the latest when the tests end.
+`with` block it is killed at the end, whatever happened; at the latest when the tests end. One that
+takes and prints lines is a `Dialog`; `start_module` starts such a one for asyncio.
 """
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from subprocess import PIPE
+from typing import IO, Any
 
 from quorate.cli import local_cluster
 
@@ -25,7 +29,15 @@ WAIT_S = 30.0
 STOP_S = 20.0
 POLL_S = 0.1
 TAIL_CHARACTERS = 8000
+LINE_BYTES_MAX = 1 << 30
+"""Of a line that a module prints."""
 
+ROOT = Path(__file__).resolve().parents[1]
+
+# Each of pytest-xdist's workers chooses from ports of its own.
+_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+_WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+local_cluster.PORTS = local_cluster.PORTS[_WORKER::_WORKERS]
 free_ports = local_cluster.free_ports
 
 QUORATE = ("-m", "quorate.cli.main")
@@ -70,13 +82,18 @@ def end(process: subprocess.Popen[bytes]) -> None:
 class Process:
     """A command, the file that its output is appended to, and the process that runs it, if any.
 
-    name: for messages. error_file: where stderr goes; to `log_file` by default.
+    name: for messages. error_file: where stderr goes; to `log_file` by default. working_directory:
+    this process's by default.
     """
+
+    has_pipes = False
+    """Whether stdin and stdout are pipes; else stdin is empty."""
 
     def __init__(self, name: str, log_file: Path, *command: object) -> None:
         self.name = name
         self.log_file = log_file
         self.error_file = log_file
+        self.working_directory: Path | None = None
         self._command = command
         self.process: subprocess.Popen[bytes] | None = None
         self.said_before = 0
@@ -101,9 +118,10 @@ class Process:
             self.said_before = output.tell()
             self.process = subprocess.Popen(
                 [str(argument) for argument in self.command],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
+                stdin=PIPE if self.has_pipes else subprocess.DEVNULL,
+                stdout=PIPE if self.has_pipes else output,
                 stderr=errors,
+                cwd=self.working_directory,
                 env={"PYTHONFAULTHANDLER": "1", **environment(), **self.variables},
             )
         atexit.register(end, self.process)  # for a fixture that fails before its test begins
@@ -189,6 +207,85 @@ class Process:
             end(self.process)
 
 
+class Dialog(Process):
+    """A process that takes lines and prints lines. What it prints on stderr is in the log file."""
+
+    has_pipes = True
+
+    @property
+    def _pipes(self) -> tuple[IO[bytes], IO[bytes]]:
+        assert self.process is not None, f"{self.name} was never started"
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        return self.process.stdin, self.process.stdout
+
+    def tell(self, line: str) -> None:
+        """Give it a line. `line` shows whether it has ended."""
+        with suppress(BrokenPipeError):
+            self._pipes[0].write(f"{line}\n".encode())
+            self._pipes[0].flush()
+
+    def line(self, timeout_s: float = WAIT_S) -> str:
+        """The next line that it prints, "" if it has ended; after the timeout it is killed."""
+        printed = self._pipes[1]
+        limit = threading.Timer(timeout_s, self.send, (signal.SIGKILL,))
+        limit.start()
+        try:
+            return printed.readline().decode()
+        finally:
+            limit.cancel()
+
+    def finish(self, timeout_s: float) -> str:
+        """Close its input; what it prints until it ends. TimeoutExpired."""
+        assert self.process is not None, f"{self.name} was never started"
+        printed, _ = self.process.communicate(timeout=timeout_s)
+        return printed.decode()
+
+    def kill(self) -> None:
+        super().kill()
+        if self.process is not None:
+            for pipe in self._pipes:
+                with suppress(BrokenPipeError):
+                    pipe.close()
+
+
 def quorate_process(name: str, log_file: Path, *arguments: object) -> Process:
     """A process of `quorate` with this command line."""
     return Process(name, log_file, sys.executable, *QUORATE, *arguments)
+
+
+async def start_module(
+    name: str, *arguments: object, log_file: Path | None = None
+) -> asyncio.subprocess.Process:
+    """Run a module of the tests in a process of its own, with pipes as stdin and stdout.
+
+    log_file: where stderr goes; to this process's by default.
+    """
+    errors = None if log_file is None else log_file.open("wb")
+    try:
+        return await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", name, *map(str, arguments)),
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=errors,
+            cwd=ROOT,
+            env=environment(),
+            limit=LINE_BYTES_MAX,
+        )
+    finally:
+        if errors is not None:
+            errors.close()
+
+
+@asynccontextmanager
+async def running_module(
+    name: str, *arguments: object
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """The same; it is killed in the end."""
+    process = await start_module(name, *arguments)
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from quorate.common.error_codes import ErrorCode
 from quorate.metadata import requests as r
 from quorate.metadata.acls import CLUSTER_NAME, LITERAL
 from quorate.metadata.authorizer import Operation, ResourceType
-from quorate.raft.errors import ErrorCode
 from quorate.rpc.metadata_client import MetadataClient
 from quorate.rpc.tls import TlsConfig
 
@@ -71,6 +71,29 @@ class Lab:
 
     def tls(self, name: str) -> TlsConfig:
         return TlsConfig(*self.files[name], self.authority[0])
+
+    def fill(self, requests: int) -> None:
+        """Append about 0.75 MiB of metadata per request."""
+
+        async def create() -> None:
+            async with MetadataClient([self.node.address], tls=self.tls("admin")) as client:
+                for number in range(requests):
+                    acls = tuple(
+                        r.Acl(
+                            ResourceType.TOPIC,
+                            f"{number}-{count}",
+                            LITERAL,
+                            "User:" + "x" * 1_000,
+                            "*",
+                            Operation.READ,
+                            3,
+                        )
+                        for count in range(700)
+                    )
+                    answer = await client.ask(r.CreateAcls(acls))
+                    assert {each.error for each in answer.results} == {ErrorCode.NONE}
+
+        asyncio.run(create())
 
     def asker(self, name: str | None = None) -> Asker:
         if name is None:

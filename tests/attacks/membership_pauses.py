@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from quorate.common.endpoints import Endpoint
 from quorate.controller.formatting import random_uuid
-from quorate.raft.types import Endpoint, ReplicaKey
+from quorate.raft.types import ReplicaKey
 from quorate.rpc.client.quorum_client import AdminError, QuorumClient
 
 from tests.integration.support import CLUSTER, HOST, Node, free_ports, succeed

@@ -10,7 +10,7 @@ import time
 
 import grpc.aio
 import pytest
-from quorate.raft.errors import ErrorCode
+from quorate.common.error_codes import ErrorCode
 from quorate.rpc.client.quorum_client import QuorumClient
 from quorate.rpc.wire.limits import MESSAGE_BYTES_MAX
 from quorate.rpc.wire.methods import RPC_METHODS, RpcMethod

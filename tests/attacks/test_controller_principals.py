@@ -11,14 +11,14 @@ from typing import Any
 
 import grpc.aio
 import pytest
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
 from quorate.controller.formatting import random_uuid
 from quorate.metadata import requests as r
 from quorate.metadata.acls import CLUSTER_NAME, LITERAL
 from quorate.metadata.authorizer import Operation, ResourceType
 from quorate.metadata.metadata_version import SUPPORTED
-from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import DescribeQuorumResponse
-from quorate.raft.types import Endpoint
 from quorate.rpc.client.quorum_client import QuorumClient
 from quorate.rpc.fields import directory_to_wire
 from quorate.rpc.metadata_client import MetadataClient

@@ -16,9 +16,9 @@ from pathlib import Path
 import grpc
 import grpc.aio
 import pytest
+from quorate.common.error_codes import ErrorCode
 from quorate.controller.formatting import random_uuid
 from quorate.raft.epochs import BUDGET_EPOCHS, EPOCH_MAX
-from quorate.raft.errors import ErrorCode
 from quorate.rpc.client.quorum_client import QuorumClient
 from quorate.rpc.fields import directory_to_wire
 from quorate.v1 import common_pb2, raft_pb2

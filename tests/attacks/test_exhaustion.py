@@ -13,7 +13,7 @@ from pathlib import Path
 
 import grpc.aio
 import pytest
-from quorate.raft.errors import ErrorCode
+from quorate.common.error_codes import ErrorCode
 from quorate.rpc.client.quorum_client import QuorumClient
 from quorate.v1 import common_pb2, raft_pb2
 

@@ -21,10 +21,10 @@ import grpc.aio
 import pytest
 import quorate
 import yaml
+from quorate.common.endpoints import Endpoint
 from quorate.controller.formatting import random_uuid
 from quorate.metadata import requests as r
 from quorate.metadata.metadata_version import SUPPORTED
-from quorate.raft.types import Endpoint
 from quorate.rpc.client.quorum_client import QuorumClient
 from quorate.rpc.errors import AdminError
 from quorate.rpc.metadata_client import MetadataClient
@@ -306,7 +306,7 @@ def test_the_console_draws_names_as_text() -> None:
     ):
         assert sink not in source, sink
     for slot in re.findall(r"props\.row\.(\w+)", source):
-        assert slot in {"serious", "problem", "role", "healthy"}, slot
+        assert slot in {"serious", "problem", "role", "healthy", "changeable", "href"}, slot
     assert "default-src 'none'" in source, "nor does the page load anything from elsewhere"
 
 

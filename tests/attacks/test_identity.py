@@ -11,9 +11,9 @@ from pathlib import Path
 
 import grpc.aio
 import pytest
+from quorate.common.error_codes import ErrorCode
 from quorate.controller.formatting import random_uuid
 from quorate.log.meta_properties import META_PROPERTIES_FILE
-from quorate.raft.errors import ErrorCode
 from quorate.rpc.client.quorum_client import QuorumClient
 from quorate.rpc.fields import directory_to_wire
 from quorate.rpc.tls import TlsConfig

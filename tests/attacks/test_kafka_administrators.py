@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from quorate.bridge import schemas as s
+from quorate.common.error_codes import ErrorCode
 from quorate.controller.formatting import random_uuid
 from quorate.metadata.acls import CLUSTER_NAME
 from quorate.metadata.authorizer import Operation, ResourceType
-from quorate.raft.errors import ErrorCode
 
 from tests.attacks.kafka_listener import AUTHORIZER, controller
 from tests.certificates import needs_openssl

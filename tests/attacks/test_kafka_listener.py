@@ -15,15 +15,16 @@ from typing import Any
 
 import pytest
 from quorate.bridge import schemas as s
+from quorate.common.error_codes import ErrorCode
 from quorate.controller.formatting import random_uuid
 from quorate.metadata.authorizer import Operation, ResourceType
 from quorate.metadata.metadata_version import SUPPORTED
-from quorate.raft.errors import ErrorCode
 from quorate.rpc.client.quorum_client import QuorumClient
 
 from tests.attacks.kafka_listener import ACTION, AUTHORIZER, BROKER, Lab, controller
 from tests.certificates import needs_openssl
 from tests.integration.support import CLUSTER, HOST, until
+from tests.integration.test_bridge import Asker
 
 pytestmark = needs_openssl
 
@@ -116,6 +117,36 @@ def test_half_sent_frames_hold_little(tmp_path: Path, settings: dict[str, object
         asker.close()
         for connection in held:
             connection.close()
+
+
+class Deaf(Asker):
+    """Reads no response."""
+
+    def ask(self, api_key: int, body: Any) -> None:
+        data = s.write_header(api_key, body.__version__, 5, "broker") + s.write(body)
+        self.connection.sendall(len(data).to_bytes(4, "big") + data)
+
+
+def test_answers_that_nobody_reads_hold_little(tmp_path: Path) -> None:
+    """100 brokers fetch 4 MiB each; one that was connected before is served beside them."""
+    with controller(tmp_path) as lab:
+        lab.fill(6)
+        broker = lab.asker()
+        assert int(broker.fetch(epoch=1, replica=BROKER).error_code) == 0
+        before = most = lab.rss_mib
+        deaf = [Deaf(lab.port) for _ in range(100)]
+        for number, each in enumerate(deaf, 2_000):
+            each.fetch(epoch=1, replica=number, max_bytes=8 * MIB)
+        end = time.monotonic() + 3
+        while time.monotonic() < end:
+            most = max(most, lab.rss_mib)
+            time.sleep(0.01)
+        (answered,) = broker.fetch(epoch=1, replica=BROKER).responses[0].partitions
+        assert len(answered.records) > MIB // 2
+        assert max(most, lab.rss_mib) - before < 130, "24 MiB, in three forms"
+        lab.node.wait_said("it does not read its responses")
+        for each in (broker, *deaf):
+            each.close()
 
 
 def versions() -> Any:

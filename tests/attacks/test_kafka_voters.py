@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from quorate.bridge import schemas as s
 from quorate.bridge.peer_messages import API_KEYS, write_request
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
 from quorate.raft import messages as m
-from quorate.raft.errors import ErrorCode
-from quorate.raft.types import Endpoint, ReplicaKey, Voter
+from quorate.raft.types import ReplicaKey, Voter
 
 from tests.attacks.kafka_listener import ACTION, AUTHORIZER, BROKER, Lab, controller
 from tests.certificates import needs_openssl

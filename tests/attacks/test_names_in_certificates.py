@@ -19,10 +19,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.name import _ASN1Type
 from cryptography.x509.oid import NameOID
+from quorate.common.error_codes import ErrorCode
 from quorate.metadata import requests as r
 from quorate.metadata.acls import CLUSTER_NAME, LITERAL
 from quorate.metadata.authorizer import Operation, ResourceType
-from quorate.raft.errors import ErrorCode
 from quorate.v1 import quorum_pb2, raft_pb2
 
 from tests.attacks.test_controller_principals import BROKER, REFUSED, Lab

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from quorate.bridge import schemas as s
-from quorate.raft.errors import ErrorCode
+from quorate.common.error_codes import ErrorCode
 
 from tests.attacks.kafka_listener import ACTION, AUTHORIZER, BROKER, Lab, controller
 from tests.certificates import needs_openssl

@@ -15,12 +15,12 @@ from typing import Any
 import grpc.aio
 import pytest
 import pytest_asyncio
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
 from quorate.controller.formatting import random_uuid
 from quorate.log.meta_properties import MetaProperties
 from quorate.metadata import requests as r
 from quorate.metadata.metadata_version import SUPPORTED
-from quorate.raft.errors import ErrorCode
-from quorate.raft.types import Endpoint
 from quorate.rpc.client.quorum_client import QuorumClient
 from quorate.rpc.errors import AdminError, OutcomeUnknownError
 from quorate.rpc.wire.methods import RPC_METHODS

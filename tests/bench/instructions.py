@@ -23,13 +23,13 @@ from typing import Annotated, Any
 
 import quorate
 import typer
+from quorate.common.error_codes import ErrorCode
+from quorate.common.identifiers import uuid_from_bytes
 from quorate.metadata.image.metadata_image import MetadataImage
-from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import CurrentLeader, FetchRequest, FetchResponse
 from quorate.raft.types import ReplicaKey
 from quorate.records import metadata as rec
 from quorate.records.batch import build_data_batch, read_header, stamp
-from quorate.records.primitives import uuid_from_bytes
 from quorate.rpc.client.appending import Coalescer
 from quorate.rpc.server.records_answer import encode_with_records
 from quorate.rpc.wire import convert, convert_append

@@ -34,7 +34,8 @@ from quorate.cli.bench.report import Measurement, percentile
 from quorate.controller.kafka.settings import GRPC
 from quorate.rpc.client.quorum_client import QuorumClient
 
-from tests.bench.__main__ import PEERS, ROOT, console
+from tests.bench.__main__ import PEERS, console
+from tests.processes import running_module
 
 HERE = Path(__file__).resolve().parent
 PER_PROCESS = 500
@@ -95,30 +96,19 @@ async def watcher_processes(
 ) -> AsyncIterator[list[asyncio.subprocess.Process]]:
     """Processes whose watchers are all open."""
     processes = []
-    try:
+    async with AsyncExitStack() as stack:
         for first in range(0, watchers, PER_PROCESS):
             count = min(PER_PROCESS, watchers - first)
-            arguments = (",".join(bootstrap), begin, count, records)
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "tests.bench.watch", "--follow"),
-                ",".join(map(str, arguments[1:])),
-                "--bootstrap",
-                arguments[0],
-                stdout=subprocess.PIPE,
-                cwd=ROOT,
-                limit=1 << 30,
+            followed = ("--follow", f"{begin},{count},{records}")
+            started = running_module(
+                "tests.bench.watch", *followed, "--bootstrap", ",".join(bootstrap)
             )
-            processes.append(process)
+            processes.append(await stack.enter_async_context(started))
         for process in processes:
             assert process.stdout is not None
             async with asyncio.timeout(WAIT_S):
                 assert await process.stdout.readline() == b"open\n"
         yield processes
-    finally:
-        for process in processes:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
 
 
 # --- one run --------------------------------------------------------------------------------------

@@ -14,25 +14,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
+from quorate.common.batch_layout import HEADER_SIZE
+from quorate.common.endpoints import Endpoint
+from quorate.log.config import LogConfig
 from quorate.log.disk import Disk
 from quorate.log.errors import DamagedSnapshotError, LogError
 from quorate.log.install import SnapshotInstall
-from quorate.log.metadata_log import (
-    LogConfig,
-    MetadataLog,
-    partition_directory,
-    write_bootstrap_checkpoint,
-)
+from quorate.log.metadata_log import MetadataLog, partition_directory, write_bootstrap_checkpoint
 from quorate.log.offset_files import read_recovery_point
 from quorate.log.quorum_state import QUORUM_STATE_FILE, QuorumStateFile
 from quorate.log.required_end import RequiredEndFile
 from quorate.log.snapshots import SnapshotStore
 from quorate.log.writer import RECOVERY_POINT_PERIOD_S
-from quorate.raft.batches import KRaftVersion, Voters
+from quorate.raft.batches import KRaftVersion, VotersRecord
 from quorate.raft.types import (
     BOOTSTRAP_SNAPSHOT,
     ElectionState,
-    Endpoint,
     OffsetAndEpoch,
     ReplicaKey,
     RequiredEnd,
@@ -40,7 +37,6 @@ from quorate.raft.types import (
     VoterSet,
 )
 from quorate.records.batch import (
-    HEADER_SIZE,
     build_control_batch,
     build_data_batch,
     iter_batches,
@@ -414,7 +410,9 @@ class Replica:
         """One batch; the one behind it often begins shortly before the end of a sector."""
         random = self.random
         if random.random() < 0.05:
-            records = random.choice(([Voters(VOTERS)], [KRaftVersion(1), Voters(VOTERS)]))
+            records = random.choice(
+                ([VotersRecord(VOTERS)], [KRaftVersion(1), VotersRecord(VOTERS)])
+            )
             built = build_control_batch(records, 1000)
         else:
             size = random.choice((5, 60, 350, 900, 2500, random.randint(1, 1200)))

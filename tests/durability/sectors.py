@@ -23,8 +23,9 @@ import traceback
 from pathlib import Path
 from random import Random
 
+from quorate.log.config import LogConfig
 from quorate.log.errors import LogError
-from quorate.log.metadata_log import LogConfig, MetadataLog
+from quorate.log.metadata_log import MetadataLog
 from quorate.log.quorum_state import QUORUM_STATE_FILE, QuorumStateFile
 from quorate.raft.types import BOOTSTRAP_SNAPSHOT
 from quorate.records.batch import read_header

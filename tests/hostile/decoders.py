@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from google.protobuf.message import DecodeError, Message
+from quorate.common.endpoints import Endpoint
 from quorate.log.errors import LogError
 from quorate.log.meta_properties import META_PROPERTIES_FILE, MetaProperties
 from quorate.log.quorum_state import QuorumStateFile, format_quorum_state
-from quorate.raft.batches import KRaftVersion, LeaderChange, Voters
+from quorate.raft.batches import KRaftVersion, LeaderChange, VotersRecord
 from quorate.raft.errors import MisuseError, ViolationError
-from quorate.raft.types import ElectionState, Endpoint, ReplicaKey, Voter, VoterSet
+from quorate.raft.types import ElectionState, ReplicaKey, Voter, VoterSet
 from quorate.records import metadata as m
 from quorate.records.batch import (
     BatchProducer,
@@ -41,7 +42,7 @@ VOTERS = VoterSet.of(
     Voter(ReplicaKey(n, "A" * 20 + f"{n}A"), (Endpoint("CONTROLLER", f"host-{n}", 9093),))
     for n in (1, 2, 3)
 )
-CONTROL = (LeaderChange(1, (KEY,), (KEY,)), KRaftVersion(1), Voters(VOTERS))
+CONTROL = (LeaderChange(1, (KEY,), (KEY,)), KRaftVersion(1), VotersRecord(VOTERS))
 METADATA = (
     m.TopicRecord(name="t", topic_id=TOPIC_ID),
     m.PartitionRecord(partition_id=1, topic_id=TOPIC_ID, replicas=(1, 2), isr=(1,), leader=1),

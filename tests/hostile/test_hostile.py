@@ -9,8 +9,9 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from quorate.log.config import LogConfig
 from quorate.log.errors import LogError
-from quorate.log.metadata_log import LogConfig, MetadataLog
+from quorate.log.metadata_log import MetadataLog
 from quorate.raft.batches import LeaderChange
 from quorate.raft.types import ReplicaKey
 from quorate.records.batch import build_control_batch, build_data_batch, stamp

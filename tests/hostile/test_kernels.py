@@ -14,7 +14,8 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 import pytest
-from quorate.records.batch import HEADER_SIZE, build_data_batch, stamp
+from quorate.common.batch_layout import HEADER_SIZE
+from quorate.records.batch import build_data_batch, stamp
 from quorate.records.metadata import encode
 from quorate.spark import framing, kernels
 from quorate.spark.envelope import read_records

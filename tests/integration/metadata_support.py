@@ -8,11 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from threading import Event
 
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
+from quorate.common.identifiers import uuid_from_bytes
 from quorate.metadata import requests as r
 from quorate.metadata.metadata_version import SUPPORTED
-from quorate.raft.errors import ErrorCode
-from quorate.raft.types import Endpoint
-from quorate.records.primitives import uuid_from_bytes
 from quorate.rpc.metadata_client import MetadataClient
 
 BEAT_S = 0.3

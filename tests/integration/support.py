@@ -243,6 +243,19 @@ class Quorum:
     def said(self) -> str:
         return "\n".join(f"--- {node.id}\n{node.said()}" for node in self.nodes.values())
 
+    def move(self) -> None:
+        """Give every controller another port. They must be stopped."""
+        ports = free_ports(len(self.nodes))
+        self.addresses = ",".join(f"{HOST}:{port}" for port in ports)
+        for node, port in zip(self.nodes.values(), ports, strict=True):
+            node.port = port
+            node.configure(
+                {
+                    "listeners": node.endpoint,
+                    "controller.quorum.bootstrap.servers": self.addresses,
+                }
+            )
+
     def stop(self) -> None:
         """SIGTERM to all at once; each must end with status 0."""
         for node in self.nodes.values():

@@ -15,10 +15,10 @@ import grpc
 import grpc.aio
 import pytest
 import pytest_asyncio
+from quorate.common.error_codes import ErrorCode
 from quorate.metadata import requests as r
 from quorate.process.http import METHODS
 from quorate.process.telemetry import PATHS
-from quorate.raft.errors import ErrorCode
 from quorate.rpc.metadata_client import MetadataClient
 from quorate.rpc.tls import TlsConfig
 from quorate.rpc.wire.methods import RPC_METHODS, RpcMethod

@@ -14,10 +14,10 @@ import grpc
 import grpc.aio
 import pytest
 import pytest_asyncio
+from quorate.common.error_codes import ErrorCode
+from quorate.common.identifiers import uuid_to_bytes
 from quorate.metadata import requests as r
-from quorate.raft.errors import ErrorCode
 from quorate.records.batch import build_data_batch
-from quorate.records.primitives import uuid_to_bytes
 from quorate.rpc.metadata_client import MetadataClient
 from quorate.rpc.wire.methods import FOLLOWER_FETCH, PARTITION_METHODS, RPC_METHODS, RpcMethod
 from quorate.v1 import partition_pb2 as pb

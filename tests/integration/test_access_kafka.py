@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from quorate.bridge import schemas as s
 from quorate.bridge.apis import KAFKA_APIS, KafkaApi
-from quorate.raft.errors import ErrorCode
+from quorate.common.error_codes import ErrorCode
 
 from tests.certificates import needs_openssl
 from tests.integration.support import assert_clean, until

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 from quorate.cli.workload import Workload
-from quorate.log.metadata_log import LogConfig, MetadataLog
+from quorate.log.config import LogConfig
+from quorate.log.metadata_log import MetadataLog
 from quorate.records.batch import Record, iter_batches, iter_records
 from quorate.rpc.client.quorum_client import QuorumClient
 

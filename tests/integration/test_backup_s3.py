@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 from quorate.backup.urls import open_store
-from quorate.log.metadata_log import LogConfig, MetadataLog
+from quorate.log.config import LogConfig
+from quorate.log.metadata_log import MetadataLog
 
 from tests.integration.conftest import append
 from tests.integration.support import HOST, Node, Ran, assert_error, free_ports, here

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from quorate.bridge import schemas as s
+from quorate.common.error_codes import ErrorCode
 from quorate.metadata.image.configs import ConfigResourceType
-from quorate.raft.errors import ErrorCode
 from quorate.records.batch import parse_batches
 from quorate.records.metadata import ConfigRecord, encode
 from quorate.rpc.client.quorum_client import QuorumClient
@@ -90,7 +90,7 @@ class Asker:
                 cluster_id=fields.get("cluster_id", CLUSTER),
                 max_wait=s.milliseconds(fields.get("wait_ms", 500)),
                 min_bytes=0,
-                max_bytes=1 << 20,
+                max_bytes=fields.get("max_bytes", 1 << 20),
                 isolation_level=0,
                 topics=(topic,),
                 forgotten_topics_data=(),

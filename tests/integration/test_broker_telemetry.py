@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from quorate.broker.client import Producer
 from quorate.cli.local_cluster import LocalCluster
+from quorate.common.error_codes import ErrorCode
 from quorate.metadata.requests import CreateTopics, NewTopic
-from quorate.raft.errors import ErrorCode
 from quorate.rpc.metadata_client import MetadataClient
 from quorate.telemetry.catalogue import METRICS
 

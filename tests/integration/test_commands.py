@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import grpc.aio
 import pytest
-from quorate.raft.errors import ErrorCode
+from quorate.common.error_codes import ErrorCode
 from quorate.rpc.client.quorum_client import AdminError, QuorumClient
 from quorate.v1 import quorum_pb2
 
@@ -306,7 +306,7 @@ def test_the_last_voter_stays(lone_node: Node) -> None:
     ran = here(*ask, "remove-controller", "-i", 1)
     assert_error(ran, "INVALID_REQUEST", node.key, "the last voter")
     text = succeed(*ask, "transfer-leadership", "-i", 1).out
-    assert text.startswith("Leadership moved to controller 1")
+    assert text.startswith("Leadership is already held by controller 1")
     found = succeed(*ask, "describe", "--status", "--json").json()
     assert voters(found) == {1: node.directory_id}
 
@@ -324,7 +324,7 @@ def test_nobody_answers(make_node: Start) -> None:
     given = ("--bootstrap-controller", f"{first.address},{second.address}")
     with ThreadPoolExecutor(len(lines)) as pool:
         for ran in pool.map(lambda line: quorate(*line, *given), lines):
-            assert_error(ran, "no node answers", "check the addresses", "Connection refused")
+            assert_error(ran, "cannot reach any node", "check the addresses", "Connection refused")
             assert first.address in ran.err
             assert second.address in ran.err
             assert ran.out == ""

@@ -192,7 +192,9 @@ async def test_a_state_machine_that_raises_stops_its_node_only(
     )
     assert isinstance(caught.value.__cause__, ValueError)
     (logged,) = (r for r in caplog.records if r.name == "quorate.embedded.runner")
-    assert logged.levelno == logging.CRITICAL
+    assert logged.levelno == logging.ERROR
+    assert logged.exc_info is not None, "the traceback of the state machine"
+    assert caplog.text.count(f"stopping after a failure: {caught.value}") == 1
     async with trio.running() as nodes:
         await nodes[0].append([(b"a", b"good")])
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from quorate.bridge import schemas as s
-from quorate.raft.errors import ErrorCode
+from quorate.common.error_codes import ErrorCode
 from quorate.rpc.client.quorum_client import QuorumClient
 from quorate.rpc.errors import AdminError
 

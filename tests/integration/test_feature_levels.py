@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 from quorate import sync
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
+from quorate.common.features import VersionRange
 from quorate.log.meta_properties import random_uuid
 from quorate.metadata import requests as r
-from quorate.raft.errors import ErrorCode
-from quorate.raft.types import Endpoint, VersionRange
 from quorate.rpc.client.quorum_client import QuorumClient
 from quorate.rpc.errors import AdminError, ConditionFailedError
 from quorate.rpc.metadata_client import MetadataClient

@@ -23,15 +23,13 @@ class StoreProcess(Process):
     def __init__(self, folder: Path, node_id: int, port: int, addresses: list[str]) -> None:
         self.arguments = [str(node_id), str(port), *addresses]
         self.port = port
-        self.folder = folder
-        script = f"import os, runpy; os.chdir({str(folder)!r}); runpy.run_path({str(PROGRAM)!r}, "
-        script += "run_name='__main__')"
-        command = (sys.executable, "-c", script, "serve", *self.arguments)
+        command = (sys.executable, PROGRAM, "serve", *self.arguments)
         super().__init__(f"store {node_id}", folder / f"store-{node_id}.log", *command)
+        self.working_directory = folder
 
     def create(self) -> None:
         command = [sys.executable, str(PROGRAM), "create", *self.arguments]
-        subprocess.run(command, check=True, cwd=self.folder, env=environment())
+        subprocess.run(command, check=True, cwd=self.working_directory, env=environment())
 
     def ask(self, line: str) -> str:
         with socket.create_connection((HOST, self.port), timeout=10) as connection:

@@ -6,7 +6,7 @@ import asyncio
 import time
 
 from quorate.cli.workload import Workload
-from quorate.history import HistoryChecker, Violation
+from quorate.linearizability import HistoryChecker, Violation
 from quorate.raft.messages import DescribeQuorumResponse
 from quorate.rpc.client.quorum_client import QuorumClient
 

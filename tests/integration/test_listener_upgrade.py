@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 from quorate.cli.workload import Workload
+from quorate.common.endpoints import Endpoint
 from quorate.controller.formatting import random_uuid
 from quorate.raft.messages import DescribeQuorumResponse
-from quorate.raft.types import Endpoint
 from quorate.rpc.client.quorum_client import QuorumClient, UnreachableError
 from quorate.rpc.tls import TlsConfig
 

@@ -85,12 +85,13 @@ def test_topics_from_creation_to_deletion(ask: Commands) -> None:
         "ReplicationFactor: 2\tConfigs: retention.ms=60000"
     )
     assert len(lines) == 3
-    ask("topics", "alter", "--topic", ORDERS, "--partitions", 5)
+    altered = ask("topics", "alter", "--topic", ORDERS, "--partitions", 5)
+    assert altered == "Altered topic orders.\n"
     assert len(ask.json("topics", "describe")[0]["partitions"]) == 5
     fewer = ("topics", "alter", "--topic", ORDERS, "--partitions", 2)
     ask.refused("orders: INVALID_PARTITIONS", command=fewer)
     assert ask("topics", "describe", "--unavailable-partitions") == ""
-    ask("topics", "delete", "--topic", ORDERS)
+    assert ask("topics", "delete", "--topic", ORDERS) == "Deleted topic orders.\n"
     assert ask("topics", "list") == ""
     ask.refused("'orders' does not exist", command=("topics", "delete", "--topic", ORDERS))
     assert ask("topics", "delete", "--topic", ORDERS, "--if-exists") == ""

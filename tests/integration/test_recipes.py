@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import quorate
-from quorate.history import HistoryChecker
+from quorate.linearizability import HistoryChecker
 from quorate.recipes import Counter, Election, KeyValue, Lock, LockLostError
 
 from tests.integration.embedded_support import Trio, until

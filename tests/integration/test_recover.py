@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from quorate.cli.workload import Workload
-from quorate.history import HistoryChecker
+from quorate.linearizability import HistoryChecker
 from quorate.rpc.client.quorum_client import QuorumClient
 
 from tests.integration.support import (
@@ -27,7 +27,6 @@ from tests.integration.support import (
     assert_clean,
     assert_error,
     files,
-    free_ports,
     here,
     quorate,
     succeed,
@@ -360,7 +359,7 @@ def test_all_voters_move_to_other_addresses(
     nodes = list(quorum.nodes.values())
     for node in nodes:
         node.stop()
-    move(quorum)
+    quorum.move()
     for node in nodes:
         node.start()
         node.wait_said("listens on")
@@ -393,20 +392,6 @@ def test_all_voters_move_to_other_addresses(
     assert history.verify(asyncio.run(read_all(chosen.address))) == []
     more = asyncio.run(write(quorum, after=history, name="more"))
     assert more.acknowledged_count > history.acknowledged_count
-
-
-def move(quorum: Quorum) -> None:
-    """Give every controller another port."""
-    ports = free_ports(len(quorum.nodes))
-    quorum.addresses = ",".join(f"{HOST}:{port}" for port in ports)
-    for node, port in zip(quorum.nodes.values(), ports, strict=True):
-        node.port = port
-        node.configure(
-            {
-                "listeners": node.endpoint,
-                "controller.quorum.bootstrap.servers": quorum.addresses,
-            }
-        )
 
 
 # --- a damaged replica ----------------------------------------------------------------------------

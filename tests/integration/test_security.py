@@ -15,11 +15,11 @@ from typing import Any
 
 import grpc.aio
 import pytest
+from quorate.common.error_codes import ErrorCode
 from quorate.controller.formatting import random_uuid
 from quorate.metadata import requests as r
 from quorate.metadata.acls import CLUSTER_NAME, LITERAL, PREFIXED
 from quorate.metadata.authorizer import Operation, ResourceType
-from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import DescribeQuorumResponse
 from quorate.raft.types import ReplicaKey
 from quorate.rpc.client.quorum_client import QuorumClient

@@ -1,8 +1,8 @@
 """KIP-853 "Upgrade KRaft protocol": three static voters become a quorum whose voters can change.
 
 At kraft.version 0 the voters are those of controller.quorum.voters: ids and addresses, and nothing
-of them in the log. The upgrade writes KRaftVersion and Voters with everyone's directory id, once
-everyone has told it; from then on the setting is ignored, and can go.
+of them in the log. The upgrade writes KRaftVersion and VotersRecord with everyone's directory id,
+once everyone has reported it; from then on the setting is ignored, and can go.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def test_static_voters_become_dynamic(static: Quorum, make_node: Start) -> None:
         assert in_the_log(node, "KRaftVoters") == []
 
     absent = _lead_where_one_was_never_heard_of(static)
-    _upgrade_names_who_has_not_told(static, absent)
+    _upgrade_names_who_has_not_reported(static, absent)
     _upgrade_waits_for_it(static, absent)
     written = write_five(static, written)
     after = static.until("directory ids", lambda s: s["kraftVersion"] == 1)
@@ -181,13 +181,13 @@ def _lead_where_one_was_never_heard_of(quorum: Quorum) -> Node:
     return absent
 
 
-def _upgrade_names_who_has_not_told(quorum: Quorum, absent: Node) -> None:
+def _upgrade_names_who_has_not_reported(quorum: Quorum, absent: Node) -> None:
     upgrade = (*quorum.features, "upgrade", "--feature", "kraft.version=1")
     ran = here(*upgrade, "--timeout", TIMEOUT_S)
     assert_error(ran, "1 out of 1 operation(s) failed.")
     assert ran.out == (
         "Could not upgrade kraft.version to 1. REQUEST_TIMED_OUT: timed out: "
-        f"voters [{absent.id}] have not told their directory ids and versions\n"
+        f"voters [{absent.id}] have not reported their directory ids and versions\n"
     )
     assert TIMEOUT_S <= ran.seconds < TIMEOUT_S + SLACK_S
     assert finalized(quorum) == 0

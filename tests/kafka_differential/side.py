@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Final
 
 from quorate.bridge import schemas as s
+from quorate.common.identifiers import UUID_CHARACTERS, uuid_to_bytes
 from quorate.metadata.acls import acl_of
 from quorate.metadata.image.metadata_image import AnyRecord, MetadataImage
 from quorate.records import metadata as rec
 from quorate.records.batch import BatchHeader, iter_batches, iter_records
-from quorate.records.primitives import UUID_CHARACTERS, uuid_to_bytes
 
 from tests.kafka_differential.connection import BlockingConnection
 from tests.processes import until

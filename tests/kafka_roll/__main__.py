@@ -189,7 +189,8 @@ def main(
                     for old, new in zip(olds, news, strict=True):
                         roll.replace(old, new)
                         progress.advance(task)
-            out = end_of(clients)
+            # They stop producing and check what they read.
+            out = clients.finish(GRACE_S)
             brokers.kill()
             reached = catch_up_and_stop(controllers)
         except (AssertionError, subprocess.TimeoutExpired) as error:
@@ -212,7 +213,7 @@ def main(
         console.print(fault, markup=False)
     if as_json:
         print(json.dumps({**report, "faults": faults, "terms": findings.terms}, indent=2))
-    if faults or clients.returncode:
+    if faults or clients.status:
         console.print(f"the processes' folders are left in {folder}")
         raise typer.Exit(1)
     shutil.rmtree(folder)
@@ -226,12 +227,6 @@ def make_dynamic(controllers: MixedControllers, brokers: Brokers) -> None:
         node.stop(STOP_S)
         node.start()
         brokers.wait(broker_id)
-
-
-def end_of(clients: subprocess.Popen[str]) -> str:
-    """Let the clients stop producing and check what they read; their report."""
-    out, _ = clients.communicate(timeout=GRACE_S)  # closes their stdin
-    return out
 
 
 if __name__ == "__main__":

@@ -15,8 +15,8 @@ from typing import Any
 
 import uvloop
 from quorate.bridge import schemas as s
+from quorate.common.error_codes import ErrorCode
 from quorate.metadata.image.partitions import Partition
-from quorate.raft.errors import ErrorCode
 
 from tests.kafka import KAFKA_4_3
 from tests.kafka_scale.brokers import HEARTBEAT_S, SESSION_S, SimulatedBroker

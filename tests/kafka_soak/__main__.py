@@ -42,6 +42,7 @@ from tests.kafka_soak.clusters import (
 )
 from tests.logs.checks import check_logs
 from tests.logs.files import read_log
+from tests.processes import Dialog
 
 TEXT_MAX = 1_000
 HERE = Path(__file__).parent
@@ -142,29 +143,28 @@ def clients_classes(folder: Path) -> str:
 
 def run_clients(
     folder: Path, classes: str, brokers: Brokers, seconds: float, *, shares: bool
-) -> subprocess.Popen[str]:
-    """Start the clients; their report goes to stdout, their log to `clients.log`.
+) -> Dialog:
+    """Start the clients, which print their report; their log goes to `clients.log`.
 
     seconds: how long they produce; 0 until their stdin is closed.
     """
-    log = (folder / "clients.log").open("w")
-    return subprocess.Popen(
-        [
-            "java", "-Xmx512m", "-XX:TieredStopAtLevel=1",
-            "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
-            "-Dorg.slf4j.simpleLogger.showDateTime=true", "-cp", classes, "Clients",
-            brokers.addresses, str(int(seconds)), "3", "share" if shares else "classic",
-        ],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
+    clients = Dialog(
+        "the clients", folder / "clients.log",
+        "java", "-Xmx512m", "-XX:TieredStopAtLevel=1",
+        "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+        "-Dorg.slf4j.simpleLogger.showDateTime=true", "-cp", classes, "Clients",
+        brokers.addresses, int(seconds), "3", "share" if shares else "classic",
     )  # fmt: skip
+    clients.start()
+    return clients
 
 
 def happen(
-    events: Events, clients: subprocess.Popen[str], seconds: float, say: Callable[[str], None]
+    events: Events, clients: Dialog, seconds: float, say: Callable[[str], None]
 ) -> Iterator[str]:
     """Let events happen until the time is up."""
     begun = time.monotonic()
-    while time.monotonic() - begun < seconds - SETTLE_S and clients.poll() is None:
+    while time.monotonic() - begun < seconds - SETTLE_S and clients.is_alive:
         time.sleep(SETTLE_S)
         at = time.monotonic() - begun
         name = events.next()
@@ -222,7 +222,7 @@ def main(
         except (AssertionError, subprocess.TimeoutExpired) as error:
             sys.exit(f"a process did not start or stop: {error}; all logs are in {folder}")
         try:
-            out, _ = clients.communicate(timeout=GRACE_S)
+            out = clients.finish(GRACE_S)
         except subprocess.TimeoutExpired:
             sys.exit(f"the clients did not end; their log is {folder}/clients.log")
         made.kill()
@@ -241,7 +241,7 @@ def main(
     console.print(table(report, f"{controllers}, Kafka {release}, {minutes:g} min, seed {seed}"))
     if as_json:
         print(json.dumps(report, indent=2))
-    if clients.returncode or violations:
+    if clients.status or violations:
         console.print(f"the processes' folders are left in {folder}")
         raise typer.Exit(1)
     shutil.rmtree(folder)

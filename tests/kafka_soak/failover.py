@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from quorate.raft.errors import ErrorCode
+from quorate.common.error_codes import ErrorCode
 from rich.console import Console
 from rich.table import Table
 

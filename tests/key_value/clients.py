@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from quorate.history import HistoryChecker
+from quorate.linearizability import HistoryChecker
 
 from tests.key_value.registers import OPEN, Operation
 from tests.key_value.traced import UNKNOWN

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from quorate.cli.demo import SNAPSHOTS, until
 from quorate.cli.local_cluster import LocalCluster
-from quorate.history import HistoryChecker
+from quorate.linearizability import HistoryChecker
 from quorate.rpc.client.quorum_client import QuorumClient
 
 from tests.kill.leaders import caught_up, leader_of

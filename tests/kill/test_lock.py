@@ -13,7 +13,6 @@ import json
 import os
 import random
 import signal
-import sys
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -25,6 +24,7 @@ from quorate.rpc.client.quorum_client import QuorumClient
 
 from tests.kill.contender import KEY
 from tests.kill.leaders import caught_up, leader_of
+from tests.processes import start_module
 
 KILLS = int(os.environ.get("QUORATE_LEADER_KILLS", "8"))
 CONTENDERS = ("ann", "ben", "cleo", "dan")
@@ -90,16 +90,9 @@ class Contender:
         self._reading: asyncio.Task[None] | None = None
 
     async def start(self, errors: Path) -> None:
-        command = (sys.executable, "-m", "tests.kill.contender", self.name, str(TTL_S))
-        with errors.open("wb") as file:
-            self._process = await asyncio.create_subprocess_exec(
-                *command,
-                *self._addresses,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=file,
-                cwd=Path(__file__).parents[2],
-            )
+        self._process = await start_module(
+            "tests.kill.contender", self.name, TTL_S, *self._addresses, log_file=errors
+        )
         self._reading = asyncio.create_task(self._read(self._process))
 
     async def _read(self, process: asyncio.subprocess.Process) -> None:

@@ -14,7 +14,7 @@ from quorate.migration import znodes as z
 from tests.kafka import KafkaNode
 from tests.processes import HOST
 
-START_S = 60.0
+START_S = 180.0
 
 
 def fill(connect: str, cluster_id: str, topic: str, topic_id: str, replicas: list[int]) -> None:

@@ -51,8 +51,8 @@ WATCHERS = (
         "rt_watch_compacted_from_the_start",
         "a position before the log start is an error",
         "watchers",
-        "chunk = (self._gone if is_gone else self._empty)(watcher.position)",
-        "chunk = self._empty(watcher.position)",
+        "(self._gone if is_gone else self._empty)(watcher.position)",
+        "self._empty(watcher.position)",
         "watchers an_offset_that_was_compacted_away_is_an_error",
     ),
     m(

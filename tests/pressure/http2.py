@@ -90,6 +90,8 @@ class Connection:
         self._streams: dict[int, int] = {}
         self._initial = 65_535
         self.resets = 0
+        self.received = 0
+        """Bytes of messages, of all streams."""
         self._task = asyncio.create_task(self._read())
 
     @classmethod
@@ -153,6 +155,8 @@ class Connection:
                     self.writer.write(frame(SETTINGS, ACK, 0))
                 elif kind == PING and not flags & ACK:
                     self.writer.write(frame(PING, ACK, 0, payload))
+                elif kind == DATA:
+                    self.received += size
                 elif kind == RST_STREAM:
                     self.resets += 1
                 elif kind == WINDOW_UPDATE:

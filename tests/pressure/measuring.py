@@ -13,7 +13,6 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import statistics
 import sys
@@ -32,6 +31,7 @@ from tests.integration.support import HOST
 from tests.pressure.attacks import ATTACKS, Attack
 from tests.pressure.share import Share, make_share
 from tests.pressure.target import Aim, Target
+from tests.processes import running_module
 
 CORES = 0.3
 ROUNDS = 3
@@ -105,14 +105,10 @@ class Attackers:
 async def attackers(name: str, aim: Aim, share: Share) -> AsyncIterator[Attackers]:
     """While an attack goes on, from a process that is limited to a share."""
     found = Attackers()
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.pressure.attacker", name, json.dumps(aim.as_dict())),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
+    arguments = (name, json.dumps(aim.as_dict()))
+    async with running_module("tests.pressure.attacker", *arguments) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
         assert await process.stdout.readline() == b"ready\n"
         share.add(process.pid)
         used_s, began_s = processor_seconds(process.pid), time.monotonic()
@@ -125,10 +121,6 @@ async def attackers(name: str, aim: Aim, share: Share) -> AsyncIterator[Attacker
         async with asyncio.timeout(30):
             line = await process.stdout.readline()
         found.ended.update(json.loads(line))
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
 
 
 class Measurement:

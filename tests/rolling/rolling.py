@@ -26,9 +26,9 @@ from pathlib import Path
 from quorate.broker.client import Producer, RecordReader
 from quorate.broker.replica_log import read_recovery_point, read_topic_id
 from quorate.cli.local_cluster import LocalCluster
+from quorate.common.error_codes import ErrorCode
+from quorate.common.identifiers import NO_NODE
 from quorate.metadata.requests import CreateTopics, NewTopic
-from quorate.raft.errors import ErrorCode
-from quorate.raft.types import NO_NODE
 from quorate.records.batch import read_header
 from quorate.rpc.client.partition_client import BrokerConnections
 from quorate.rpc.errors import ClientError, OutcomeUnknownError, RpcError

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from quorate.raft.types import Endpoint, OffsetAndEpoch, ReplicaKey, VersionRange
+from quorate.common.endpoints import Endpoint
+from quorate.common.features import VersionRange
+from quorate.raft.types import OffsetAndEpoch, ReplicaKey
 
 CLUSTER_ID = "c"
 LISTENER = "CONTROLLER"

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from quorate.common.endpoints import Endpoint
 from quorate.raft.batches import Batch
 from quorate.raft.messages import (
     AddVoterRequest,
@@ -30,7 +31,7 @@ from quorate.raft.messages import (
     VoteResponse,
 )
 from quorate.raft.outputs import Send, SendAdmin
-from quorate.raft.types import Endpoint, VoterSet
+from quorate.raft.types import VoterSet
 
 from tests.replica.disk import Snapshot
 from tests.replica.driver import Waiter

@@ -20,8 +20,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
 from quorate.raft.batches import Batch
-from quorate.raft.errors import ErrorCode, ViolationError
+from quorate.raft.errors import ViolationError
 from quorate.raft.messages import (
     AddVoterRequest,
     ApiVersionsRequest,
@@ -40,7 +42,7 @@ from quorate.raft.messages import (
     UpdateVoterRequest,
     VoteRequest,
 )
-from quorate.raft.types import SUPPORTED_KRAFT_VERSION, Endpoint, OffsetAndEpoch, ReplicaKey, Voter
+from quorate.raft.types import SUPPORTED_KRAFT_VERSION, OffsetAndEpoch, ReplicaKey, Voter
 
 from tests.scenarios.arguments import (
     CLUSTER_ID,

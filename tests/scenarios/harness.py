@@ -28,18 +28,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import fields, replace
 
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
 from quorate.raft import RaftConfig
-from quorate.raft.errors import ErrorCode, MisuseError
-from quorate.raft.types import (
-    BOOTSTRAP_SNAPSHOT,
-    Endpoint,
-    OffsetAndEpoch,
-    ReplicaKey,
-    Voter,
-    VoterSet,
-)
+from quorate.raft.errors import MisuseError
+from quorate.raft.types import BOOTSTRAP_SNAPSHOT, ReplicaKey, Voter, VoterSet
 
 from tests.replica.disk import Disk, Snapshot
+from tests.replica.voters import without_directories
 from tests.scenarios import handmade, rendering
 from tests.scenarios.arguments import (
     CLUSTER_ID,
@@ -107,7 +103,7 @@ class Harness:
         self._bootstrap = tuple(usual_endpoint(key.id) for key in voters)
         members = VoterSet.of(Voter(key, (usual_endpoint(key.id),)) for key in voters)
         if level == 0:
-            self._static = members.without_directories()
+            self._static = without_directories(members)
         self.cluster.hidden = hidden if arguments.flag("loud") else {"all"}
         for key in [*voters, *observers, *brokers]:
             node = self._add(key, auto_join=key.id in joining, can_vote=key not in brokers)
@@ -331,27 +327,21 @@ class Harness:
         assert raft is not None
         given = arguments.values[1:]
         offset = int(given[0]) if given else raft.high_watermark
-        name = OffsetAndEpoch(offset, raft.epoch_before(offset))
-        level, members = raft.membership_at(offset)
-        content = snapshot_content(name, level, members)
-        snapshot = Snapshot(name, level, members if level else None, 0, content)
+        snapshot = node.snapshot_at(offset, 0, snapshot_content)
         try:
             node.feed(node.keep, snapshot)
         except MisuseError as error:
             self.cluster.show("snapshot", f"{node.name} refuses: {error}")
             return
-        self.cluster.snapshots[content] = snapshot
-        members_text = rendering.voters(members)
-        self.cluster.show("snapshot", f"{node.name} has snapshot {name} with {members_text}")
+        self.cluster.snapshots[snapshot.content] = snapshot
+        members = rendering.voters(raft.membership_at(offset)[1])
+        self.cluster.show("snapshot", f"{node.name} has snapshot {snapshot.id} with {members}")
 
     def do_clean(self, arguments: Arguments) -> None:
         """Delete the log before the latest snapshot."""
         node = self.node(arguments.values[0])
-        raft = node.raft
-        assert raft is not None
         start = max(node.disk.snapshots)
-        node.disk.clean(start)
-        node.feed(raft.log_start_advanced, start)
+        node.feed(node.clean, start)
         self.cluster.show("snapshot", f"{node.name} log starts at {start}")
 
     def do_manual_install(self, arguments: Arguments) -> None:

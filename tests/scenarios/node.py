@@ -138,8 +138,8 @@ class Node(driver.Replica):
 
     def start_snapshot(self, output: StartSnapshotFetch) -> None:
         assert self.raft is not None
-        part = self.disk.parts.setdefault(output.snapshot, bytearray())
-        self.raft.snapshot_position(output.snapshot, len(part), self.now_ms())
+        position = len(self.disk.part(output.snapshot))
+        self.raft.snapshot_position(output.snapshot, position, self.now_ms())
 
     def receive_snapshot(self, output: InstallSnapshot) -> None:
         self.received = output.snapshot

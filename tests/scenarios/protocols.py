@@ -35,9 +35,9 @@ from quorate.bridge.replication import (
     write_fetched,
     write_fetched_snapshot,
 )
+from quorate.common.error_codes import ErrorCode
 from quorate.raft import messages as m
 from quorate.raft.batches import Batch, ControlRecord, LeaderChange
-from quorate.raft.errors import ErrorCode
 from quorate.raft.types import ReplicaKey, VoterSet
 from quorate.records.batch import build_control_batch, build_data_batch, parse_batches, stamp
 from quorate.rpc.wire.codecs import CODEC_OF

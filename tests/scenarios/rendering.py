@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from quorate.raft.batches import Batch, ControlRecord, KRaftVersion, LeaderChange, Voters
-from quorate.raft.errors import ErrorCode
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
+from quorate.raft.batches import Batch, ControlRecord, KRaftVersion, LeaderChange, VotersRecord
 from quorate.raft.messages import (
     AddVoterRequest,
     AdminResponse,
@@ -45,14 +46,7 @@ from quorate.raft.outputs import (
     TruncateLog,
     VotersChanged,
 )
-from quorate.raft.types import (
-    SUPPORTED_KRAFT_VERSION,
-    ElectionState,
-    Endpoint,
-    ReplicaKey,
-    Voter,
-    VoterSet,
-)
+from quorate.raft.types import SUPPORTED_KRAFT_VERSION, ElectionState, ReplicaKey, Voter, VoterSet
 
 from tests.scenarios.arguments import LISTENER
 
@@ -101,7 +95,7 @@ def control(record: ControlRecord) -> str:
             return f"LeaderChange({record.leader_id} by {keys(record.granting)})"
         case KRaftVersion():
             return f"KRaftVersion({record.level})"
-        case Voters():
+        case VotersRecord():
             return f"Voters{voters(record.voters)}"
         case _:
             return type(record).__name__

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from quorate.raft.batches import Voters
-from quorate.raft.errors import ErrorCode
+from quorate.common.error_codes import ErrorCode
+from quorate.raft.batches import VotersRecord
 from quorate.raft.messages import AddVoterRequest, AdminResponse, RemoveVoterRequest
 from quorate.raft.roles import ChangeStage, Leader
 from quorate.raft.types import ReplicaKey, VoterSet
@@ -60,7 +60,7 @@ class ChangeInvariants:
         last = node.turns.pop(request_id, None)
         is_late = response.error is ErrorCode.REQUEST_TIMED_OUT
         same = last == node.core.history.last_change_offset
-        if same and is_late and ChangeStage.WAITING in response.message:
+        if same and is_late and ChangeStage.WAITING.text in response.message:
             text = f"{node.key} answers {response}: nothing was uncommitted"
             raise InvariantError("TurnComes", text)
 
@@ -87,7 +87,7 @@ class ChangeInvariants:
             raise InvariantError("TransferEnds", text)
 
     @staticmethod
-    def _is_forced(node: SimNode, record: Voters) -> bool:
+    def _is_forced(node: SimNode, record: VotersRecord) -> bool:
         """Whether an administrator insists on this removal, of a voter that is not the last."""
         if not len(record.voters):
             return False

@@ -11,8 +11,8 @@ from bisect import bisect_left
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from quorate.history import HistoryChecker, ReadToken
-from quorate.raft.errors import ErrorCode
+from quorate.common.error_codes import ErrorCode
+from quorate.linearizability import HistoryChecker, ReadToken
 from quorate.raft.messages import ReadIndexRequest, ReadIndexResponse
 
 from tests.replica.errors import InvariantError

@@ -17,22 +17,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
 from quorate.raft.config import RaftConfig
-from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import AdminResponse
-from quorate.raft.node import RaftNode
 from quorate.raft.outputs import RoleName
-from quorate.raft.types import (
-    BOOTSTRAP_SNAPSHOT,
-    Endpoint,
-    OffsetAndEpoch,
-    ReplicaKey,
-    Voter,
-    VoterSet,
-)
+from quorate.raft.types import BOOTSTRAP_SNAPSHOT, OffsetAndEpoch, ReplicaKey, Voter, VoterSet
 
 from tests.replica.disk import BATCH_BYTES, Disk, Snapshot
 from tests.replica.errors import InvariantError
+from tests.replica.voters import without_directories
 from tests.simulation.clients import Clients
 from tests.simulation.clock import Clock
 from tests.simulation.electable import nobody_can_win
@@ -111,7 +105,7 @@ class Cluster:
             Voter(key, (self.endpoint(key.id, FIXED_PORT + 1),)) for key in keys[: scenario.voters]
         )
         if scenario.level == 0:
-            self.static_voters = voters.without_directories()
+            self.static_voters = without_directories(voters)
         self.oracle = Oracle(self.nodes, self.static_voters)
         self.network = Network(self, Random(f"network {scenario.seed}"))
         self.clients = Clients(self, Random(f"clients {scenario.seed}"))
@@ -216,14 +210,14 @@ class Cluster:
             wait = int(self.random.random() * 2 * self.scenario.snapshot_period_us)
             self.scheduler.after(1 + wait, self._snapshot_sometimes)
 
-    def make_snapshot(self, node: SimNode, raft: RaftNode, offset: int) -> Snapshot:
-        level, voters = raft.membership_at(offset)
-        name = OffsetAndEpoch(offset, raft.epoch_before(offset))
-        text = f"{name} {level} {voters if level else None} {node.applied}"
-        size = self.scenario.snapshot_bytes
-        content = (hashlib.sha256(text.encode()).digest() * (size // 32 + 1))[: size + 32]
-        snapshot = Snapshot(name, level, voters if level else None, node.applied, content)
-        self.images[content] = snapshot
+    def make_snapshot(self, node: SimNode, offset: int) -> Snapshot:
+        def content(name: OffsetAndEpoch, level: int, voters: VoterSet) -> bytes:
+            text = f"{name} {level} {voters if level else None} {node.applied}"
+            size = self.scenario.snapshot_bytes
+            return (hashlib.sha256(text.encode()).digest() * (size // 32 + 1))[: size + 32]
+
+        snapshot = node.snapshot_at(offset, node.applied, content)
+        self.images[snapshot.content] = snapshot
         return snapshot
 
     def read_snapshot(self, name: OffsetAndEpoch, content: bytes) -> Snapshot | None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
 from quorate.raft.epochs import BUDGET_EPOCHS, CATCH_UP_EPOCHS, EPOCH_MAX
-from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import (
     BeginQuorumEpochRequest,
     BeginQuorumEpochResponse,
@@ -20,7 +21,7 @@ from quorate.raft.messages import (
     FetchSnapshotResponse,
     VoteRequest,
 )
-from quorate.raft.types import Endpoint, ReplicaKey
+from quorate.raft.types import ReplicaKey
 
 from tests.replica.errors import InvariantError
 from tests.simulation.changes import Changes

@@ -60,7 +60,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING
 
-from quorate.raft.batches import Batch, Voters
+from quorate.raft.batches import Batch, VotersRecord
 from quorate.raft.messages import FetchRequest, VoteRequest, VoteResponse
 from quorate.raft.outputs import RoleName
 from quorate.raft.roles import Follower
@@ -288,7 +288,7 @@ class Oracle(LossInvariants, ChangeInvariants):
 
     def _appends_control(self, node: SimNode, batch: Batch) -> None:
         for index, record in enumerate(batch.control):
-            if not isinstance(record, Voters):
+            if not isinstance(record, VotersRecord):
                 continue
             offset = batch.base_offset + index
             uncommitted = [

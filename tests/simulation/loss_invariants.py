@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from quorate.raft.errors import ErrorCode
+from quorate.common.error_codes import ErrorCode
 from quorate.raft.messages import EndQuorumEpochRequest, FetchResponse
 from quorate.raft.outputs import (
     AppendBatches,

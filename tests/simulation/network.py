@@ -15,9 +15,9 @@ from math import floor
 from random import Random
 from typing import TYPE_CHECKING
 
+from quorate.common.endpoints import Endpoint
 from quorate.raft.messages import Response
 from quorate.raft.outputs import Send, SendAdmin
-from quorate.raft.types import Endpoint
 
 from tests.simulation.scheduler import MS, Scheduler
 

@@ -8,9 +8,9 @@ from math import floor
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from quorate.common.error_codes import ErrorCode
 from quorate.raft.config import RaftConfig
 from quorate.raft.core import Core
-from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import (
     AddVoterRequest,
     FetchRequest,
@@ -326,11 +326,10 @@ class SimNode(Replica):
 
     def take_snapshot(self) -> None:
         """The state machine writes a checkpoint of what it has applied."""
-        raft, disk = self.raft, self.disk
-        offset = self.high_watermark
-        if raft is None or offset == 0 or (disk.latest and disk.latest.id.offset >= offset):
+        disk, offset = self.disk, self.high_watermark
+        if self.raft is None or offset == 0 or (disk.latest and disk.latest.id.offset >= offset):
             return
-        snapshot = self.cluster.make_snapshot(self, raft, offset)
+        snapshot = self.cluster.make_snapshot(self, offset)
         self.oracle.snapshots(self, snapshot)
         if self.trace is not None:
             self.trace(self, f"snapshot {snapshot.id} of {snapshot.voters}")
@@ -338,15 +337,14 @@ class SimNode(Replica):
 
     def clean_log(self) -> None:
         """Delete what lies before the newest snapshot, and older snapshots."""
-        raft, disk = self.raft, self.disk
-        latest = disk.latest
-        if raft is None or latest is None or latest.id == BOOTSTRAP_SNAPSHOT or self.syncing:
+        latest = self.disk.latest
+        if self.raft is None or latest is None or latest.id == BOOTSTRAP_SNAPSHOT or self.syncing:
             return
-        disk.clean(latest.id)
-        self.oracle.log_start(self, disk.log.start)
+        self.clean(latest.id, self.now_ms())
+        self.oracle.log_start(self, self.disk.log.start)
         if self.trace is not None:
             self.trace(self, f"log cleaned up to {latest.id}")
-        self.feed(raft.log_start_advanced, latest.id)
+        self.flush()
 
     # --- outputs ----------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from quorate.raft.errors import ErrorCode
+from quorate.common.error_codes import ErrorCode
 from quorate.raft.messages import (
     AdminResponse,
     FetchRequest,
@@ -175,8 +175,8 @@ def note(node: SimNode, output: Notice) -> None:
 
 
 def start_snapshot(node: SimNode, output: StartSnapshotFetch) -> None:
-    part = node.disk.parts.setdefault(output.snapshot, bytearray())
-    node.scheduler.after(100, node.position, node.life, output.snapshot, len(part))
+    position = len(node.disk.part(output.snapshot))
+    node.scheduler.after(100, node.position, node.life, output.snapshot, position)
 
 
 def install(node: SimNode, output: InstallSnapshot) -> None:

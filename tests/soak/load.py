@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 
 from quorate.cli.workload import Workload
-from quorate.history import Rule, Violation
+from quorate.linearizability import Rule, Violation
 from quorate.rpc.client.quorum_client import ClientError, QuorumClient
 
 NAME = "soak"

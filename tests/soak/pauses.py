@@ -14,7 +14,6 @@ import asyncio
 import json
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -26,13 +25,15 @@ from typing import Annotated
 import quorate
 import typer
 from quorate.cli.workload import Workload
+from quorate.common.endpoints import Endpoint
 from quorate.controller.formatting import random_uuid
-from quorate.raft.types import Endpoint, ReplicaKey
+from quorate.raft.types import ReplicaKey
 from quorate.rpc.client.quorum_client import ClientError, QuorumClient
 from rich.console import Console
 from rich.table import Table
 
-from tests.integration.support import HOST, environment, free_ports
+from tests.integration.support import HOST, free_ports
+from tests.processes import Dialog
 from tests.soak.network import Network
 from tests.soak.nodes import FaultyNode, FaultyQuorum
 
@@ -72,30 +73,22 @@ class Figures:
         }
 
 
-class Successor:
+class Successor(Dialog):
     """A process that has imported everything and becomes a controller at a word."""
 
     def __init__(self, node: FaultyNode) -> None:
+        command = (sys.executable, "-c", PREPARED, "controller", node.properties)
+        super().__init__(f"successor of {node.name}", node.log_file, *command)
         self._node = node
-        with node.log_file.open("ab") as output:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", PREPARED, "controller", str(node.properties)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=output,
-                env=environment(),
-            )
 
-    async def prepared(self) -> None:
-        assert self._process.stdout is not None
-        await asyncio.to_thread(self._process.stdout.readline)
+    async def prepare(self) -> None:
+        self.start()
+        await asyncio.to_thread(self.line)
 
-    def start(self) -> None:
-        assert self._process.stdin is not None
+    def take_over(self) -> None:
         self._node.said_before = self._node.log_file.stat().st_size
-        self._process.stdin.write(b"\n")
-        self._process.stdin.close()
-        self._node.process = self._process
+        self.tell("")
+        self._node.process = self.process
 
 
 class Bench:
@@ -201,7 +194,7 @@ async def restart_unnoticed(bench: Bench, leader: FaultyNode) -> str:
 
 async def _restart(bench: Bench, leader: FaultyNode, *, is_noticed: bool) -> str:
     successor = Successor(leader)
-    await successor.prepared()
+    await successor.prepare()
     _, epoch = await bench.quorum.leader()
     bench.load.measure()
     await asyncio.sleep(BEFORE_S)
@@ -210,7 +203,7 @@ async def _restart(bench: Bench, leader: FaultyNode, *, is_noticed: bool) -> str
         bench.network.lose(bench.network.around(leader.id))
     began_s = time.monotonic()
     leader.kill()
-    successor.start()
+    successor.take_over()
     while "listens on" not in leader.recently():
         await asyncio.sleep(0.005)
         assert leader.status is None, leader.recently()

@@ -10,8 +10,8 @@ import asyncio
 
 import grpc
 import grpc.aio
-from quorate.history import HistoryChecker
-from quorate.raft.errors import ErrorCode
+from quorate.common.error_codes import ErrorCode
+from quorate.linearizability import HistoryChecker
 from quorate.rpc.client.reading import READ, records_of
 from quorate.rpc.wire.values import ReadRequest
 

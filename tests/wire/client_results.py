@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from enum import Enum
 from typing import Any, Final
 
-from quorate.records.primitives import uuid_from_bytes
+from quorate.common.identifiers import uuid_from_bytes
 
 TIMEOUT_S: Final = 60
 FAILED: Final = "fails with"

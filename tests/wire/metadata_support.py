@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
+import socket
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 from tests.integration.support import Quorum, quorate
@@ -30,6 +35,30 @@ def golden_ports(golden: Path) -> dict[int, int]:
         for described in re.findall(r"CurrentVoters: +(\[.*\])", text)
         for voter in json.loads(described)
     }
+
+
+@contextmanager
+def held(ports: Iterable[int]) -> Iterator[None]:
+    """Keep outgoing connections off these ports, which are in the kernel's ephemeral range.
+
+    A socket that is bound and does not listen keeps no server from listening there.
+    """
+    with ExitStack() as sockets:
+        for port in ports:
+            each = sockets.enter_context(socket.socket())
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            until(f"port {port} is free", partial(_binds, each, port), WAIT_S)
+        yield
+
+
+def _binds(each: socket.socket, port: int) -> bool:
+    try:
+        each.bind((HOST, port))
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        return False
+    return True
 
 
 def check_free(*ports: int) -> None:

@@ -22,6 +22,8 @@ LENGTH_END = 12
 NOT_READ = "offset -1"
 CHANGING = ("cluster", "features", "provenance", "producerIds")
 """The parts of the image that registrations, upgrades and producers change."""
+SHELL_S = 20
+"""How long to wait for Kafka's metadata shell: one run in 15 hangs, others take a second."""
 
 
 class State:
@@ -115,11 +117,16 @@ def image(log: bytes, folder: Path) -> dict[str, str]:
     ]  # fmt: skip
 
     def read() -> dict[str, str]:
-        ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=180)
+        try:
+            ran = subprocess.run(
+                command, capture_output=True, text=True, check=True, timeout=SHELL_S
+            )
+        except subprocess.TimeoutExpired:
+            return {}
         _, *parts = re.split(r"^(\w+):$", ran.stdout, flags=re.MULTILINE)
         found = dict(zip(parts[::2], parts[1::2], strict=True))
-        # The shell sometimes answers before it has read the file.
+        # The shell sometimes answers before it has read the file, or never ends.
         return {} if NOT_READ in found["provenance"] else found
 
-    found: dict[str, str] = until("the shell has read the file", read, 120)
+    found: dict[str, str] = until("the shell has read the file", read, 15 * SHELL_S)
     return {name: text for name, text in found.items() if name not in CHANGING}

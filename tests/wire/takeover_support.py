@@ -9,9 +9,9 @@ from pathlib import Path
 from tests.integration.support import Ran, quorate
 from tests.migration.client import KafkaClient
 from tests.processes import HOST, quorate_process, until
+from tests.tools.documents import block
 from tests.wire.kafka_nodes import STOP_S, KafkaCluster
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "takeover.md"
 PORT_OFFSET = 100
 NOT_READY = "not supported with the current MetadataVersion"
 WAIT_S = 60.0
@@ -26,11 +26,16 @@ class Step:
     commands: tuple[str, ...]
 
 
+RUNBOOKS = (
+    block("docs/takeover.md", "quorate takeover check"),
+    block("docs/takeover.md", "systemctl start kafka-controller"),
+)
+
+
 def runbook(number: int) -> list[Step]:
     """The steps of one of the page's blocks: 0 is the takeover, 1 the way back."""
-    block = re.findall(r"^```\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)[number]
     steps = []
-    for part in re.split(r"^# \d\. ", block, flags=re.MULTILINE)[1:]:
+    for part in re.split(r"^# \d\. ", RUNBOOKS[number], flags=re.MULTILINE)[1:]:
         title, *commands = part.strip().splitlines()
         assert title.startswith(("on every controller", "once")), title
         steps.append(Step(title.startswith("on every controller"), tuple(commands)))

@@ -114,7 +114,7 @@ def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side
             yield made
         finally:
             for side in made:
-                side.runner.close()
+                side.runner.kill()
 
 
 @pytest.mark.timeout(600)

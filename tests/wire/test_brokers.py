@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from quorate.common.error_codes import ErrorCode
 from quorate.metadata import requests as r
 from quorate.metadata.authorizer import Operation, ResourceType
 from quorate.metadata.metadata_version import LATEST_LEVEL, MINIMUM_LEVEL
-from quorate.raft.errors import ErrorCode
 from quorate.rpc.metadata_client import MetadataClient
 
 from tests.attacks.kafka_listener import ACTION, AUTHORIZER, BROKER, controller

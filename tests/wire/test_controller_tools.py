@@ -121,6 +121,6 @@ def test_tools_print_what_they_print_on_kafkas_controllers(
         pool = stack.enter_context(ThreadPoolExecutor(2))
         sides = [Side(tmp_path, each) for each in (ports, [*quorum.ports.values()])]
         for side in sides:
-            stack.callback(side.runner.close)
+            stack.callback(side.runner.kill)
         list(pool.map(Side.until_registered, sides))
         compare_all(Side.run, sides, pool, CONTROLLER_COMMANDS)

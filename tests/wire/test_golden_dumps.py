@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 from quorate.cli.main import main
+from quorate.common.endpoints import Endpoint
+from quorate.log.config import LogConfig
 from quorate.log.meta_properties import MetaProperties
-from quorate.log.metadata_log import LogConfig, MetadataLog, write_bootstrap_checkpoint
+from quorate.log.metadata_log import MetadataLog, write_bootstrap_checkpoint
 from quorate.log.offset_files import format_epochs
 from quorate.log.quorum_state import QuorumStateFile, format_quorum_state
-from quorate.raft.batches import LeaderChange, Voters
-from quorate.raft.types import Endpoint, OffsetAndEpoch, ReplicaKey, Voter, VoterSet
+from quorate.raft.batches import LeaderChange, VotersRecord
+from quorate.raft.types import OffsetAndEpoch, ReplicaKey, Voter, VoterSet
 from quorate.records.batch import (
     build_control_batch,
     build_data_batch,
@@ -144,7 +146,7 @@ def test_kafkas_directories_open_and_go_on(name: str, tmp_path: Path) -> None:
         read += [bytes(batch) for batch in log.read(offset, 4000)]
     stored = b"".join(path.read_bytes() for path in sorted(partition.glob("*.log")))
     assert stored.endswith(b"".join(read))
-    last_set = Voters(recovered.voters[-1][1])
+    last_set = VotersRecord(recovered.voters[-1][1])
     batch = build_control_batch([last_set], 1)
     stamp(batch, log.end_offset, state.epoch + 1)
     log.append(1, [batch])
@@ -170,7 +172,7 @@ def test_kafkas_tools_read_what_we_write(
     log = MetadataLog.open(tmp_path, config, on_durable=lambda _: None, on_failure=lambda _: None)
     change = LeaderChange(1, (voter.key,), (voter.key,))
     record = encode(FeatureLevelRecord(name="metadata.version", feature_level=27))
-    batches = [build_control_batch([change, Voters(voters)], 1_795_231_990_459)]
+    batches = [build_control_batch([change, VotersRecord(voters)], 1_795_231_990_459)]
     batches += [build_data_batch([(None, record)] * 3, 1_795_231_990_460) for _ in range(9)]
     for ticket, batch in enumerate(batches):
         stamp(batch, log.end_offset, 1)

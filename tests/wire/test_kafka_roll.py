@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from quorate.common.endpoints import Endpoint
 from quorate.log.meta_properties import random_uuid
-from quorate.raft.types import Endpoint, ReplicaKey
+from quorate.raft.types import ReplicaKey
 from quorate.rpc.client.quorum_client import QuorumClient
 from quorate.rpc.errors import AdminError
 from rich.progress import Progress

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
-from quorate.raft.types import ZERO_UUID, VersionRange
+from quorate.common.features import VersionRange
+from quorate.common.identifiers import ZERO_UUID
 from quorate.records.batch import build_data_batch, iter_batches, iter_records, stamp
 from quorate.records.metadata import (
     API_KEYS,

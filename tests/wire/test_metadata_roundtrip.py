@@ -19,10 +19,10 @@ from pathlib import Path
 from threading import Event
 
 import pytest
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
 from quorate.metadata import requests as r
 from quorate.metadata.metadata_version import SUPPORTED
-from quorate.raft.errors import ErrorCode
-from quorate.raft.types import Endpoint
 from quorate.rpc.metadata_client import MetadataClient
 
 from tests.wire import make_metadata_oracle as kafka

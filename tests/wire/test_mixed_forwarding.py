@@ -14,11 +14,13 @@ import pytest
 from quorate import __version__
 from quorate.bridge import schemas as s
 from quorate.bridge.client import KafkaClient
+from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
+from quorate.common.features import KRAFT_VERSION
 from quorate.metadata import requests as r
 from quorate.metadata.image.configs import ConfigResourceType
-from quorate.metadata.metadata_version import KRAFT_VERSION, SUPPORTED
-from quorate.raft.errors import ErrorCode
-from quorate.raft.types import SUPPORTED_KRAFT_VERSION, Endpoint, ReplicaKey
+from quorate.metadata.metadata_version import SUPPORTED
+from quorate.raft.types import SUPPORTED_KRAFT_VERSION, ReplicaKey
 from quorate.rpc.client.quorum_client import QuorumClient
 from quorate.rpc.errors import AdminError
 from quorate.rpc.metadata_client import MetadataClient

@@ -16,21 +16,17 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from quorate.common.error_codes import ErrorCode
+from quorate.common.features import METADATA_VERSION
 from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.metadata.image.partition_index import PartitionIndex
-from quorate.metadata.managers.controller_context import ControllerContext, ControllerSettings
+from quorate.metadata.managers.controller_context import ControllerContext
 from quorate.metadata.managers.partition_change import Change
 from quorate.metadata.managers.reassignments import alter_reassignments
 from quorate.metadata.managers.sessions import BrokerSessions
-from quorate.metadata.metadata_version import (
-    DIRECTORIES,
-    ELR_VERSION,
-    LATEST_LEVEL,
-    METADATA_VERSION,
-    MINIMUM_LEVEL,
-)
+from quorate.metadata.metadata_version import DIRECTORIES, ELR_VERSION, LATEST_LEVEL, MINIMUM_LEVEL
 from quorate.metadata.requests import AlterPartitionReassignments, Reassignment
-from quorate.raft.errors import ErrorCode
+from quorate.metadata.settings import ControllerSettings
 from quorate.records import metadata as rec
 from quorate.records.metadata import PartitionChangeRecord
 

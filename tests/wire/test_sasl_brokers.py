@@ -16,9 +16,9 @@ from typing import Any
 
 import jwt
 import pytest
+from quorate.common.error_codes import ErrorCode
 from quorate.metadata import requests as r
 from quorate.metadata.acls import CLUSTER_NAME, LITERAL
-from quorate.raft.errors import ErrorCode
 from quorate.rpc.metadata_client import MetadataClient
 
 from tests.certificates import make_authority, make_certificate, needs_openssl

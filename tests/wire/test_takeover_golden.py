@@ -41,6 +41,9 @@ class GoldenCluster(KafkaCluster):
             node.settings["metadata.log.max.snapshot.interval.ms"] = 0
             # Nor on how long it takes.
             node.settings["auto.leader.rebalance.enable"] = "false"
+            # Two of the brokers have new disks: some partitions are on no other.
+            node.settings["unclean.leader.election.enable"] = "true"
+            node.settings["unclean.leader.election.interval.ms"] = 5_000
             copy_writable(golden / stage / f"controller-{node.id}", node.folder / "data")
         copy_writable(golden / stage / f"broker-{OBSERVER}", self.broker.folder / "data")
         cluster_id = MetaProperties.read(self.broker.folder / "data").cluster_id
@@ -90,7 +93,7 @@ def test_golden_directories_are_taken_over_and_given_back(
     assert isinstance(cluster, GoldenCluster)
     state = State(cluster)
     lagging = ("--describe", "--under-replicated-partitions")
-    until("all replicas are in sync", lambda: not state.tool(TOPICS, *lagging).strip(), 120)
+    until("all replicas are in sync", lambda: not state.tool(TOPICS, *lagging).strip(), 300)
     before = state.shown()
     assert "orders" in before["topics"]
 

@@ -16,7 +16,7 @@ import pytest
 
 from tests.integration.support import CLUSTER
 from tests.kafka import KAFKA_4_3
-from tests.processes import HOST, free_ports, until
+from tests.processes import HOST, Dialog, free_ports, until
 from tests.wire.kafka_nodes import STOP_S, ClusterNode, KafkaCluster
 from tests.wire.takeover_state import TOPICS, State, committed_log, image
 from tests.wire.takeover_support import Clients, Operator, runbook
@@ -25,6 +25,7 @@ HERE = Path(__file__).parent
 SECOND_BROKER = 102
 MOVED = "moved"
 OPEN = "open"
+PRODUCER_S = 300.0
 LEVELS = {"dynamic": ("4.1-IV1", "4.2-IV1"), "static": ("3.9-IV0", "4.0-IV3")}
 """metadata.version before the takeover, and what Quorate raises it to."""
 
@@ -47,39 +48,26 @@ def operator(
         cluster.kill()
 
 
-class OpenTransaction:
+class OpenTransaction(Dialog):
     """A producer whose transaction stays open until `commit`."""
 
     def __init__(self, folder: Path, servers: str) -> None:
         jars = f"{KAFKA_4_3}/*"
         subprocess.run(["javac", "-d", folder, "-cp", jars, HERE / "Transaction.java"], check=True)
-        self._log = folder / "transaction.log"
-        with self._log.open("w") as errors:
-            self._process = subprocess.Popen(
-                ["java", "-Xmx128m", "-cp", f"{folder}:{jars}", "Transaction", servers, OPEN],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-            )
-        self.begun = self._line()
+        command = ("java", "-Xmx128m", "-cp", f"{folder}:{jars}", "Transaction", servers, OPEN)
+        super().__init__("the producer", folder / "transaction.log", *command)
+        self.start()
+        self.begun = self._said()
 
-    def _line(self) -> str:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline().strip()
-        assert line, self._log.read_text()[-3000:]
+    def _said(self) -> str:
+        line = self.line(PRODUCER_S).strip()
+        assert line, self.said()[-3000:]
         return line
 
     def commit(self) -> str:
         """What a reader of committed records then finds."""
-        assert self._process.stdin is not None
-        self._process.stdin.write("\n")
-        self._process.stdin.flush()
-        return self._line()
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
+        self.tell("")
+        return self._said()
 
 
 def configure(state: State) -> None:

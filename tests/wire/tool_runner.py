@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Final
 
 from tests.kafka import KAFKA_4_3, java
+from tests.processes import Dialog
 from tests.wire.tool_commands import CLASSES
 
 RUNNER: Final = Path(__file__).with_name("RunTools.java")
 END: Final = "====\n"
+TOOL_S: Final = 200.0
+"""How long a tool may take."""
 PATTERNS: Final = (
     (r"^\s+at .*$|^\s+\.\.\. \d+ more$", ""),
     # Quorate's voters have an endpoint for gRPC, too.
@@ -39,42 +42,29 @@ def run_tool(tool: str, *arguments: object) -> str:
     """What one tool prints in a process of its own, whatever its exit status."""
     log = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"
     command = java(KAFKA_4_3, log, CLASSES[tool], *arguments)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TOOL_S, check=False)
     return done.stdout + done.stderr
 
 
-class ToolRunner:
+class ToolRunner(Dialog):
     """A process of Java that runs tools one after the other. folder: its working directory."""
 
     def __init__(self, folder: Path) -> None:
-        self._process = subprocess.Popen(
-            java(KAFKA_4_3, "-Dorg.slf4j.simpleLogger.defaultLogLevel=off", RUNNER),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            bufsize=1,
-            cwd=folder,
-        )
+        command = java(KAFKA_4_3, "-Dorg.slf4j.simpleLogger.defaultLogLevel=off", RUNNER)
+        super().__init__("Kafka's tools", folder / "tools.log", *command)
+        self.working_directory = folder
+        self.start()
 
     def run(self, class_name: str, *arguments: str) -> str:
         """What a tool prints, and its exit status if it is not 0."""
-        given, printed = self._process.stdin, self._process.stdout
-        assert given is not None
-        assert printed is not None
-        given.write("\t".join((class_name, *arguments)) + "\n")
-        given.flush()
+        self.tell("\t".join((class_name, *arguments)))
         lines = []
-        for line in printed:
+        while line := self.line(TOOL_S):
             if line.endswith(END):
                 # A tool may print its last line without a newline.
                 return "".join((*lines, line.removesuffix(END)))
             lines.append(line)
-        raise AssertionError(f"Java ended after {''.join(lines)}")
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.communicate()
+        raise AssertionError(f"Java ended after {''.join(lines)}; it said: {self.said()}")
 
 
 def normal(text: str, names: Mapping[str, str], *, is_set: bool = False) -> str:

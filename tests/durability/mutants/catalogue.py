@@ -60,7 +60,7 @@ SYNCS = (
         "quorum-state is replaced as a whole",
         (
             "quorum_state",
-            "descriptor = os.open(self._reserve, os.O_WRONLY)\n",
+            "descriptor = os.open(self._reserve, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)\n",
             "descriptor = os.open(self.path if self.path.exists() else self._reserve, os.O_WRONLY)\n",
         ),
     ),
@@ -69,8 +69,8 @@ SYNCS = (
         "the reserve is never the file itself",
         (
             "quorum_state",
-            "            self.path.exists() and self._reserve.samefile(self.path)\n",
-            "            False\n",
+            "stat.S_ISREG(found.st_mode) and found.st_nlink == 1\n",
+            "stat.S_ISREG(found.st_mode)\n",
         ),
     ),
     _power(
@@ -101,8 +101,8 @@ SYNCS = (
         "a new segment has a durable name",
         (
             "segments",
-            "        self.disk.sync(segment.descriptor)\n        self.disk.sync_directory(self.directory)\n",
-            "        self.disk.sync(segment.descriptor)\n",
+            "            self.disk.sync(segment.descriptor)\n            self.disk.sync_directory(self.directory)\n",
+            "            self.disk.sync(segment.descriptor)\n",
         ),
     ),
     _power(

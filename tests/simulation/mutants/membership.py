@@ -143,7 +143,7 @@ MEMBERSHIP = (
         "upgrade_without_voters",
         "the upgrade to kraft.version 1 writes the voters with it",
         "membership",
-        "core.append_control((KRaftVersion(request.level), Voters(voters)))",
+        "core.append_control((KRaftVersion(request.level), VotersRecord(voters)))",
         "core.append_control((KRaftVersion(request.level),))",
     ),
     mutant(

@@ -44,18 +44,18 @@ REPLICATION = (
         return leader.replicas.get(voter.key)
     same_id""",
         """    same_id""",
-        "    if leader.counted_set is core.voters:\n",
+        "    if leader.tracked_set is core.voters:\n",
         "    if False:\n",
     ),
     mutant(
         "voters_counted_once_and_for_all",
         "whose acknowledgements count is looked up anew for another voter set",
         "replication",
-        "    if leader.counted_set is core.voters:\n",
-        "    if leader.counted_set is not None:\n",
-        "        leader.counted_set = None\n",
-        """        if not leader.counted:
-            leader.counted_set = None
+        "    if leader.tracked_set is core.voters:\n",
+        "    if leader.tracked_set is not None:\n",
+        "        leader.tracked_set = None\n",
+        """        if not leader.tracked:
+            leader.tracked_set = None
 """,
     ),
     mutant(

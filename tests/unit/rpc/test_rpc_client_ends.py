@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 import pytest
 from quorate.common.endpoints import Endpoint
 from quorate.raft.errors import MisuseError
 from quorate.raft.types import ReplicaKey
 from quorate.rpc.client.quorum_client import QuorumClient, UnreachableError
+from quorate.rpc.errors import ClientError
 
 from tests.unit.rpc.rpc_support import NO_HANG_S, Pair
 
@@ -25,6 +27,41 @@ async def test_closing_a_client_ends_reads_that_look_for_a_leader(pair: Pair) ->
     async with asyncio.timeout(NO_HANG_S):
         with pytest.raises(UnreachableError, match="the client is closed"):
             await index
+
+
+async def test_closing_a_client_ends_calls_that_connect() -> None:
+    """To a host that accepts connections and says nothing."""
+    accepted = asyncio.Event()
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        accepted.set()
+        try:
+            await reader.read()
+        finally:
+            writer.close()
+
+    async with await asyncio.start_server(accept, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        client = QuorumClient([f"127.0.0.1:{port}"], request_timeout_ms=600_000)
+
+        async def read() -> None:
+            async for _ in client.read():
+                pass
+
+        calls = [
+            asyncio.create_task(client.read_index()),
+            asyncio.create_task(client.append([(b"", b"value")])),
+            asyncio.create_task(client.add_voter(VOTER, ENDPOINTS)),
+            asyncio.create_task(client.describe_quorum()),
+            asyncio.create_task(read()),
+        ]
+        async with asyncio.timeout(NO_HANG_S):
+            await accepted.wait()
+            await client.close()
+            errors = await asyncio.gather(*calls, return_exceptions=True)
+    for error in errors:
+        assert isinstance(error, ClientError)
+        assert re.search("the client (is|was) closed", str(error))
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -5])

@@ -251,8 +251,7 @@ class Channels:
     def acquire(self, host: str, port: int) -> Link:
         """Like `use`; the caller returns the link with `release`."""
         if self._is_closed:
-            text = "the client is closed"
-            raise TransportError(TransportKind.CLOSED, format_address(host, port), text)
+            raise _closed(format_address(host, port))
         link = self._links.get((host, port))
         if link is None:
             link = self._links[host, port] = self._dial(host, port)
@@ -330,14 +329,14 @@ class Channels:
         """Wait until the channel has a connection, for the time of one attempt at most.
 
         Raises TransportError (REFUSED, UNREACHABLE, UNAUTHENTICATED) as soon as an attempt has
-        failed, or when the timeout has passed.
+        failed, or when the timeout has passed; CLOSED if the client is closed meanwhile.
         """
         channel = link.channel
         timeout_ms = min(timeout_ms, self._limits.connect_timeout_ms)
-        state = channel.get_state(try_to_connect=True)
-        if state is grpc.ChannelConnectivity.READY:
-            return
         try:
+            state = channel.get_state(try_to_connect=True)
+            if state is grpc.ChannelConnectivity.READY:
+                return
             async with asyncio.timeout(timeout_ms / 1000):
                 while state not in (
                     grpc.ChannelConnectivity.READY,
@@ -348,6 +347,8 @@ class Channels:
         except TimeoutError:
             text = f"no connection within {timeout_ms:.0f} ms"
             raise TransportError(TransportKind.UNREACHABLE, link.address, text) from None
+        except grpc.aio.UsageError:
+            raise _closed(link.address) from None
         if state is grpc.ChannelConnectivity.READY:
             return
         # The state carries no reason: a read-only call fails with it.
@@ -390,6 +391,10 @@ class Channels:
             if link.watch is not None:
                 link.watch.close()
         await asyncio.gather(*(link.channel.close(None) for link in links), *self._closing)
+
+
+def _closed(address: str) -> TransportError:
+    return TransportError(TransportKind.CLOSED, address, "the client is closed")
 
 
 _STATUS = quorum_pb2.NodeStatusRequest()

@@ -10,8 +10,11 @@ from __future__ import annotations
 import difflib
 import importlib
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -137,7 +140,8 @@ class LazyGroup(typer.core.TyperGroup):
 
 def load(name: str, lazy: Lazy) -> Any:
     """Import the command `name`."""
-    found = getattr(importlib.import_module(lazy.module), lazy.attribute)
+    with _ended_by_interrupts():
+        found = getattr(importlib.import_module(lazy.module), lazy.attribute)
     if not isinstance(found, typer.Typer):
         single = typer.Typer(add_completion=False, rich_markup_mode=None)
         single.command(name)(found)
@@ -146,6 +150,23 @@ def load(name: str, lazy: Lazy) -> Any:
     command.name = name
     list_in_sections(command)
     return command
+
+
+@contextmanager
+def _ended_by_interrupts() -> Iterator[None]:
+    """Within the block, SIGINT ends the process.
+
+    Python drops a KeyboardInterrupt in a callback of a weak reference, and imports run many.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 app = typer.Typer(

@@ -15,8 +15,10 @@ from quorate.log.config import LogConfig
 from quorate.log.metadata_log import MetadataLog
 
 from tests.integration.conftest import append
-from tests.integration.support import HOST, Node, Ran, assert_error, free_ports, here
+from tests.integration.support import HOST, Node, Ran, assert_error, free_ports, here, until
+from tests.integration.terminal import Terminal
 from tests.processes import Process, listens
+from tests.tools.documents import block, command_lines
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -125,6 +127,18 @@ def test_a_backup_in_a_bucket_is_verified_and_restored(
     restored = records_in(tmp_path / "new", end)
     assert segment.startswith(restored)
     assert end == run["endOffset"]
+
+
+def test_the_commands_of_the_documents(server: S3Server, node: Node, tmp_path: Path) -> None:
+    bucket = "s3://bucket/metadata"
+    url = f"s3://{BUCKET}/docs{server.options}"
+    names = {f"{bucket}?endpoint_override=minio:9000&scheme=http": url, bucket: url}
+    with Terminal(tmp_path, {**names, "HOST:PORT": node.address}) as terminal:
+        *lines, listing = command_lines(block("docs/backup.md", "s3://bucket"))
+        for line in lines:
+            terminal.run(line)
+        until("a backup", lambda: here("backup", "verify", url).status == 0)
+        assert terminal.run(listing)
 
 
 def test_a_damaged_bucket_is_rejected(server: S3Server, node: Node, tmp_path: Path) -> None:

@@ -23,7 +23,9 @@ from tests.integration.support import (
     succeed,
     until,
 )
+from tests.integration.terminal import Terminal
 from tests.spark.checkpoints import snapshot_findings
+from tests.tools.documents import block
 
 KEYS = 20
 VALUE_BYTES = 200
@@ -101,15 +103,17 @@ def until_same(node: Node, values: Values) -> int:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_snapshots_have_the_last_value_of_each_key(quorum: Quorum) -> None:
+def test_snapshots_have_the_last_value_of_each_key(quorum: Quorum, tmp_path: Path) -> None:
     rng = random.Random(22)
     values: Values = {}
     assert_error(here(*alter(quorum, "--add-config", f"{POLICY}=compact")), "application.version")
     asyncio.run(write(quorum.addresses, 200, values, rng))
     succeed(*quorum.features, "upgrade", "--feature", "metadata.version=30")
     upgrade = (*quorum.features, "upgrade", "--feature", "application.version=1")
-    until("all controllers have registered", lambda: here(*upgrade).status == 0)
-    succeed(*alter(quorum, "--add-config", f"{POLICY}=compact"))
+    until("all controllers have registered", lambda: here(*upgrade, "--dry-run").status == 0)
+    Terminal(tmp_path, {"controller-1:9093": quorum.addresses}).paste(
+        block("docs/compaction.md", "application.cleanup.policy")
+    )
     asyncio.run(write(quorum.addresses, 400, values, rng))
     for node in quorum.nodes.values():
         until_same(node, values)

@@ -20,7 +20,9 @@ from quorate.rpc.metadata_client import MetadataClient
 
 from tests.integration.bridge_support import KafkaQuorum
 from tests.integration.support import HOST, Quorum, quorate, until
+from tests.integration.terminal import Terminal
 from tests.processes import listens
+from tests.tools.documents import block
 
 IDS = (3001, 3002, 3003)
 REMOVED = 3009
@@ -172,8 +174,9 @@ def test_one_command_finalizes_application_version(tmp_path: Path) -> None:
         for more in (("--dry-run",), ()):
             assert quorate(*upgrade, "application.version=2", *more).status == 1
         assert levels(quorum) == {}
-        ran = quorate(*upgrade, "application.version=1")
-        assert ran.out == "application.version was upgraded to 1.\n"
+        terminal = Terminal(tmp_path, {"controller-1:9093": quorum.addresses})
+        said = terminal.paste(block("docs/client.md", "application.version=1"))
+        assert said == "application.version was upgraded to 1.\n"
         assert levels(quorum) == {"application.version": 1, "metadata.version": 30}
         first = append(b"a", b"1", -1)
         node.kill()

@@ -23,21 +23,7 @@ NOT_EXECUTED: dict[tuple[str, str], str] = {
     ("docs/index.md", "quickstart --demo"): INSTALLS,
     ("docs/getting-started.md", "pip install ."): INSTALLS,
     ("docs/getting-started.md", "quickstart --demo"): "`poe test-pythons` runs the demo",
-    ("docs/backup.md", "s3://bucket"): (
-        "it needs an S3 store; tests/integration/test_backup_s3.py runs the commands on one"
-    ),
     ("docs/client.md", "grpcurl"): "it needs grpcurl, which is written in Go",
-    ("docs/client.md", "application.version=1"): (
-        "tests/integration/test_feature_levels.py finalizes the feature"
-    ),
-    ("docs/compaction.md", "application.cleanup.policy"): (
-        "tests/integration/test_compaction.py sets the feature and the configuration"
-    ),
-    ("docs/backup.md", "# once"): "tests/integration/test_backup.py runs these commands",
-    ("docs/backup.md", "# without a quorum"): (
-        "tests/integration/test_backup.py runs these commands"
-    ),
-    ("docs/backup.md", "NEW-CLUSTER-ID"): "the same commands of docs/cli.md are executed",
     ("docs/brokers.md", "topics"): "tests/integration/test_broker.py creates topics at a broker",
     ("docs/brokers.md", "quorate broker"): "tests/integration/test_broker.py starts a broker so",
     ("docs/cli.md", "takeover check"): (

@@ -6,7 +6,6 @@ import json
 import math
 import os
 import re
-import signal
 import resource
 import subprocess
 import sys
@@ -145,37 +144,6 @@ def test_help_imports_no_subcommand_and_nothing_heavy() -> None:
     assert done.stderr == "[]\n"
 
 
-INTERRUPTED_IMPORT = """
-import os, signal, weakref
-
-class Thing:
-    pass
-
-thing = Thing()
-callback = weakref.ref(thing, lambda _: os.kill(os.getpid(), signal.SIGINT))
-del thing
-print("not interrupted")
-"""
-
-
-def test_an_interrupt_during_an_import_ends_the_command(tmp_path: Path) -> None:
-    """Python drops the KeyboardInterrupt if a callback of a weak reference runs."""
-    (tmp_path / "interrupted.py").write_text(INTERRUPTED_IMPORT)
-    program = (
-        "from quorate.cli.main import COMMANDS, Lazy, main; "
-        "COMMANDS['wait'] = Lazy('interrupted', 'wait', ''); main(['wait'])"
-    )
-    python_path = os.pathsep.join([str(ROOT / "services"), str(tmp_path)])
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env=dict(os.environ, PYTHONPATH=python_path),
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
-
-
 def test_version(run: Run) -> None:
     assert run("--version") == Ran(0, f"quorate {__version__}\n", "")
 
@@ -282,18 +250,6 @@ def test_a_bug_is_one_line_too_and_a_traceback_for_who_asks(
     monkeypatch.setenv("QUORATE_DEBUG", "1")
     with pytest.raises(AttributeError):
         main(["config-docs"])
-
-
-def test_a_reader_that_has_gone_is_no_error() -> None:
-    python_path = os.pathsep.join([str(ROOT / "services"), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        ["/bin/sh", "-c", f"{sys.executable} -m quorate.cli.main config-docs --json | head -c 1"],
-        env=dict(os.environ, PYTHONPATH=python_path),
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert (done.stdout, done.stderr) == ("[", "")
 
 
 # --- settings -------------------------------------------------------------------------------------

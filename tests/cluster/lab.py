@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -107,7 +108,8 @@ class Lab:
             config.write_text(run("kubectl", "config", "view", "--raw", "--flatten"))
             context = ("config", "set-context", "--current", f"--namespace={self.namespace}")
             run("kubectl", "--kubeconfig", str(config), *context)
-            path = os.pathsep.join((str(Path(program).parent), os.environ["PATH"]))
+            own_programs = (str(Path(each).parent) for each in (program, sys.executable))
+            path = os.pathsep.join((*own_programs, os.environ["PATH"]))
             own = {"KUBECONFIG": str(config), "HELM_NAMESPACE": self.namespace, "PATH": path}
             done = subprocess.run(
                 ["sh", "-ec", text],

@@ -7,13 +7,15 @@ import time
 from typing import Any
 
 import pytest
-from quorate_operator import kubectl
 
-from tests.cluster.lab import DATA, Lab
+from tests.cluster.lab import Lab
 from tests.tools.documents import block, command_lines
 
 pytestmark = pytest.mark.timeout(300)
 
+STATUS, STATUS_JSON, FENCE, UNFENCE, _, _, HIBERNATE = command_lines(
+    block("charts/quorate/README.md", "kubectl quorate fence")
+)
 NOTICED_S = 15.0
 """Far less than the operator's next read of all objects."""
 
@@ -66,7 +68,8 @@ def test_a_quorum_hibernates_and_wakes(standing: Lab) -> None:
     lab.until_ready(3)
     directories = lab.directories()
     hibernate, wake = command_lines(block("charts/quorate/README.md", "hibernated"))
-    lab.paste(hibernate)
+    assert "will have no pods" in lab.paste(HIBERNATE)
+    lab.paste(hibernate)  # the same by itself
     lab.until("it hibernates", lambda: lab.condition("Hibernated").get("status") == "True")
     assert len(lab.uids("pvc")) == 3
     lab.paste(wake)
@@ -79,7 +82,7 @@ def test_a_volume_that_cannot_grow_is_reported(standing: Lab) -> None:
     lab = standing
     lab.until_ready(3)
     pods = lab.uids("pods")
-    patch(lab, storage={"size": "256Mi"})
+    lab.paste(block("charts/quorate/README.md", "storage.size=20Gi"))
     lab.until(
         "it is reported",
         lambda: lab.condition("SpecApplied").get("reason") == "VolumeExpansionRefused",
@@ -98,24 +101,29 @@ def test_a_member_is_fenced_and_returns(standing: Lab) -> None:
     directories, leader, pods = lab.directories(), lab.leader, lab.uids("pods")
     pod, other = f"{lab.name}-{leader}", f"{lab.name}-{(leader + 1) % 3}"
 
-    def ask(command: str, member: str) -> None:
-        assert kubectl.main([command, lab.name, member, "-n", lab.namespace]) == 0
+    fence, inspect, unfence = command_lines(
+        block("charts/quorate/README.md", "fenced-members=meta-2")
+    )
+    first, second = {"meta-2": pod}, {"meta-2": other}
 
-    ask("fence", pod)
+    lab.paste(fence, first)
     lab.until("it is fenced", lambda: lab.condition("Fenced").get("status") == "True")
     assert lab.leader != leader
-    inspect = ("exec", pod, "--", "quorate", "recover", "inspect", "--dirs", DATA, "--json")
-    said = lab.until("its disk can be read", lambda: lab.kubectl(*inspect, check=False))
+    said = lab.until(
+        "its disk can be read", lambda: lab.paste(f"{inspect} --json", first, check=False)
+    )
     (found,) = json.loads(said)["directories"]
     assert (found["nodeId"], found["damage"], found["isInUse"]) == (leader, "", False)
-    ask("fence", other)
+    lab.paste(FENCE, second)
     lab.until(
         "the second is refused",
         lambda: lab.condition("Fenced").get("reason") == "FencingRefused",
     )
     assert lab.is_ready(other)
-    ask("unfence", other)
-    ask("unfence", pod)
+    assert pod in lab.paste(STATUS)
+    assert json.loads(lab.paste(STATUS_JSON))["name"] == lab.name
+    lab.paste(UNFENCE, second)
+    lab.paste(unfence)
     lab.until_ready(3)
     assert lab.directories() == directories
     # The template is what it was before, so no other pod was restarted for it.

@@ -66,13 +66,17 @@ def test_an_approved_rollout_goes_pod_by_pod(standing: Lab, load: Writer) -> Non
     """A new template waits for its approval; then one pod after the other, the leader last."""
     lab = standing
     before = lab.uids("pods")
-    template = {"annotations": {"changed": str(time.time())}}
-    patch(lab, rollout={"approval": "Manual"}, podTemplate=template)
+    _, _, _, _, restart, approve, _ = command_lines(
+        block("charts/quorate/README.md", "kubectl quorate fence")
+    )
+    patch(lab, rollout={"approval": "Manual"})
+    assert "once approved" in lab.paste(restart)
     lab.until("it waits", lambda: lab.condition("Ready").get("reason") == "ApprovalRequired")
     assert lab.uids("pods") == before
     load.mark()
     began = time.monotonic()
-    lab.paste(block("charts/quorate/README.md", "approved-rollout"))
+    assert "is approved" in lab.paste(approve)
+    lab.paste(block("charts/quorate/README.md", "approved-rollout"))  # the same by itself
     names = [f"{lab.name}-{ordinal}" for ordinal in range(3)]
     lab.until(
         "all pods are new",

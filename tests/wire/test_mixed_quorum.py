@@ -70,11 +70,21 @@ class MixedQuorum:
         )
         self.data[OURS] = self.ours.data / PARTITION
 
-    def format_and_start(self) -> None:
-        initial = ",".join(f"{node}@{HOST}:{self.ports[node]}:{'A' * 20}{node}A" for node in KAFKAS)
+    @staticmethod
+    def directory_id(node: int) -> str:
+        """That of one of Kafka's controllers."""
+        return f"{'A' * 20}{node}A"
+
+    def format_and_start_kafkas(self) -> None:
+        initial = ",".join(
+            f"{node}@{HOST}:{self.ports[node]}:{self.directory_id(node)}" for node in KAFKAS
+        )
         for node in self.kafkas.values():
             node.format(CLUSTER, "--release-version", "4.1-IV1", "--initial-controllers", initial)
             node.start()
+
+    def format_and_start(self) -> None:
+        self.format_and_start_kafkas()
         self.ours.format("--no-initial-controllers")
         self.ours.start()
 

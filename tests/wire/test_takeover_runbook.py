@@ -16,6 +16,7 @@ import pytest
 
 from tests.integration.support import quorate
 from tests.processes import HOST, until
+from tests.tools.documents import block, command_lines
 from tests.wire.kafka_nodes import KafkaCluster
 from tests.wire.takeover_support import PORT_OFFSET, Clients, Operator, runbook
 
@@ -51,8 +52,12 @@ def test_a_cluster_is_taken_over_and_given_back(operator: Operator) -> None:
     clients.write()
     refuses_while_kafka_runs(operator)
 
+    when_stopped, *while_running = command_lines(block("docs/cli.md", "takeover check"))
+    for line in while_running:
+        operator.run(line, 1)
     stop, *rest = runbook(0)[1:]
     operator.follow([runbook(0)[0], stop])
+    operator.run(when_stopped, 1)
     clients.write()
     operator.follow(rest)
     clients.create("during")

@@ -12,7 +12,6 @@ SUITE = "it runs the tests"
 INSTALLS = (
     "it installs packages from the network; `poe test-pythons` installs the wheel and runs the demo"
 )
-KAFKA = "it needs Kafka's tools"
 LAKE = "it needs a PySpark that a connector fits; tests/spark/test_lake.py writes and reads so"
 
 NOT_EXECUTED: dict[tuple[str, str], str] = {
@@ -26,12 +25,6 @@ NOT_EXECUTED: dict[tuple[str, str], str] = {
     ("docs/client.md", "grpcurl"): "it needs grpcurl, which is written in Go",
     ("docs/brokers.md", "topics"): "tests/integration/test_broker.py creates topics at a broker",
     ("docs/brokers.md", "quorate broker"): "tests/integration/test_broker.py starts a broker so",
-    ("docs/cli.md", "takeover check"): (
-        f"{KAFKA}; tests/wire executes the same commands of docs/takeover.md"
-    ),
-    ("docs/mixed-quorums.md", "remove-controller"): (
-        f"{KAFKA}; tests/wire/test_mixed_quorum.py takes these steps"
-    ),
     ("docs/pipeline.md", "spark://host:7077"): "it needs a Spark cluster",
     ("docs/pipeline.md", "--namespace metadata"): LAKE,
     ("docs/pipeline.md", "io.delta:delta-spark"): LAKE,
@@ -39,16 +32,6 @@ NOT_EXECUTED: dict[tuple[str, str], str] = {
     ("docs/releasing.md", "cosign"): "it needs a published release",
     ("docs/versions.md", "debootstrap"): "it installs Debian from the network",
     ("charts/quorate/README.md", "docker build"): "it builds images, and pushes them to a registry",
-    ("charts/quorate/README.md", "storage.size=20Gi"): (
-        "it needs volumes that can grow; tests/unit/operator has an API server that grows them"
-    ),
-    ("charts/quorate/README.md", "kubectl quorate fence"): (
-        "tests/unit/operator/test_kubectl_plugin.py runs the commands on an API server, and "
-        "tests/cluster/test_notices.py fences a member"
-    ),
-    ("charts/quorate/README.md", "fenced-members=meta-2"): (
-        "tests/cluster/test_notices.py runs it in a fenced pod"
-    ),
     ("charts/quorate/README.md", "migrate rollback"): (
         "it ends the migration whose other steps tests/cluster takes"
     ),

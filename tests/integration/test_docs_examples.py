@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.integration.metadata_support import brokers
-from tests.integration.support import Node, Quorum
+from tests.integration.support import CLUSTER, HOST, Node, Quorum, here, until
 from tests.integration.terminal import Terminal
 from tests.processes import free_ports
-from tests.tools.documents import block
+from tests.tools.documents import block, find_block
 
 BROKER = 101
 
@@ -69,6 +69,29 @@ def check_metadata_shell(node: Node, terminal: Terminal) -> None:
     terminal.replaced["/var/lib/quorate"] = str(node.data)
     terminal.replaced["00000000000000000500-0000000007.checkpoint"] = str(snapshot)
     assert terminal.paste(block("docs/cli.md", "metadata-shell")) == "/\n"
+
+
+@pytest.mark.slow
+def test_brokers(node: Node, tmp_path: Path) -> None:
+    """Three, each with the properties of docs/brokers.md."""
+    start = block("docs/brokers.md", "quorate broker")
+    create = block("docs/brokers.md", "topics")
+    settings = find_block("docs/brokers.md", "listeners=PLAINTEXT").text
+    ports = free_ports(3)
+    with Terminal(tmp_path, {"CLUSTER": CLUSTER}) as terminal:
+        for broker, port in zip((101, 102, 103), ports, strict=True):
+            names = {
+                "node.id=101": f"node.id={broker}",
+                "broker-101:9092": f"{HOST}:{port}",
+                "controller-1:9093,controller-2:9093,controller-3:9093": node.address,
+                "/var/lib/quorate-broker": tmp_path / str(broker),
+            }
+            properties = tmp_path / f"{broker}.properties"
+            properties.write_text(Terminal(tmp_path, names).localized(settings))
+            terminal.replaced["broker.properties"] = str(properties)
+            terminal.paste(start)
+        _, *arguments = create.replace("127.0.0.1:PORT", f"{HOST}:{ports[0]}").split()
+        until("the topic is created", lambda: here(*arguments).status == 0)
 
 
 def test_metadata_quorum(quorum: Quorum, tmp_path: Path) -> None:

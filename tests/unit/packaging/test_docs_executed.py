@@ -23,8 +23,6 @@ NOT_EXECUTED: dict[tuple[str, str], str] = {
     ("docs/getting-started.md", "pip install ."): INSTALLS,
     ("docs/getting-started.md", "quickstart --demo"): "`poe test-pythons` runs the demo",
     ("docs/client.md", "grpcurl"): "it needs grpcurl, which is written in Go",
-    ("docs/brokers.md", "topics"): "tests/integration/test_broker.py creates topics at a broker",
-    ("docs/brokers.md", "quorate broker"): "tests/integration/test_broker.py starts a broker so",
     ("docs/pipeline.md", "spark://host:7077"): "it needs a Spark cluster",
     ("docs/pipeline.md", "--namespace metadata"): LAKE,
     ("docs/pipeline.md", "io.delta:delta-spark"): LAKE,

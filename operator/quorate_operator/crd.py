@@ -444,7 +444,7 @@ def _spec() -> Schema:
 
 
 def _status_of_parts() -> dict[str, Schema]:
-    """What is absent in the status until it is known."""
+    """The fields that are absent in the status until they are known."""
     return {
         "storage": schema.object(
             "The volume claims with which new volumes begin.",

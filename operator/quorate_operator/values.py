@@ -349,7 +349,7 @@ Action = (
 
 
 def targets(action: Action) -> tuple[str, ...]:
-    """What an action changes. Attempts that fail are counted, and delayed, for each of these."""
+    """The object that an action changes. Failed attempts are counted and delayed for each."""
     match action:
         case ApplyObjects(names):
             return names

@@ -37,7 +37,7 @@ FORBIDDEN_PAUSE_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class WatchedKind:
-    """What one watch covers."""
+    """The objects that one watch covers."""
 
     kind: str
     quorum_of: Callable[[Object], str]

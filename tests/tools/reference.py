@@ -31,8 +31,8 @@ HEAD = """# Configuration
 `poe reference` generates this page from the declarations of the settings.
 
 A setting is in the properties file that a process is started with, or in its environment, which
-overrides the file. Settings whose description begins with "Ours" are Quorate's own; the others are
-Kafka's, with Kafka's defaults unless stated otherwise. `quorate config-docs` and
+overrides the file. The settings of Kafka have Kafka's defaults unless stated otherwise. The
+description of any other setting begins with "Quorate-specific". `quorate config-docs` and
 `quorate broker --help-settings` print the settings of one role.
 """
 METRICS_PAGE = Page(ROOT / "docs" / "metrics.md", "reference", table)

@@ -54,7 +54,7 @@ CONCURRENT_MAX = 8
 
 @dataclass(slots=True)
 class _BackupWorker:
-    """What is known of one QuorumBackup."""
+    """The observed state of one QuorumBackup."""
 
     version: tuple[object, ...] = ()
     """The UID, generation and deletion of the resource when it was last read."""

@@ -22,7 +22,7 @@ from quorate_operator.resource import QuorumResource
 
 @dataclass(frozen=True, slots=True)
 class BackupPage:
-    """What a continuous backup says of itself (`/status`)."""
+    """The status that a continuous backup reports (`/status`)."""
 
     end: int | None
     cluster_id: str

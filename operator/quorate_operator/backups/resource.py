@@ -97,7 +97,7 @@ class BackupResource:
 
     @property
     def other_workload(self) -> tuple[str, str]:
-        """What runs it in the other mode, and must not exist beside."""
+        """The workload of the other mode, which must not exist at the same time."""
         return ("Deployment" if self.schedule else "CronJob"), f"{self.name}-backup"
 
     @property

@@ -114,7 +114,7 @@ def _scheduled(observed: BackupObserved) -> Said:
 
 
 def _last_success(backup: BackupResource, observed: BackupObserved, now: dt.datetime) -> Object:
-    """What is newly known about the last success."""
+    """Return the status fields of a newer success, if there is one."""
     if backup.schedule:
         return _of_run(next((run for run in reversed(observed.runs) if run.succeeded), None))
     page = observed.page

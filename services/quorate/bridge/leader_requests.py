@@ -71,7 +71,7 @@ class KafkaLeader:
 
     @property
     def current(self) -> m.CurrentLeader:
-        """As clients over gRPC learn it: they cannot use its endpoint."""
+        """The leader as gRPC clients are told it: they cannot use its endpoint."""
         return m.CurrentLeader(self.epoch, self.id)
 
     def __str__(self) -> str:

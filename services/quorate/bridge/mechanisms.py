@@ -38,7 +38,7 @@ class SaslError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SaslIdentity:
-    """Who has authenticated."""
+    """The authenticated principal."""
 
     user: str
     used_token: bool = False

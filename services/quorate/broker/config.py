@@ -68,8 +68,8 @@ class BrokerConfig(NodeConfig):
         "quorate.controlled.shutdown.timeout.ms",
         types.milliseconds(1),
         "30000",
-        "Ours. How long a stopping broker waits until the controller grants the controlled "
-        "shutdown.",
+        "Quorate-specific. How long a stopping broker waits until the controller grants the "
+        "controlled shutdown.",
     )
     lag_time_max_ms: int = setting(
         "replica.lag.time.max.ms",

@@ -1,4 +1,4 @@
-"""Where nodes listen."""
+"""The endpoints of nodes."""
 
 from __future__ import annotations
 

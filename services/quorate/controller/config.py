@@ -66,53 +66,54 @@ class ControllerSecurity(Security):
         "quorate.format.principals",
         types.principals(),
         "",
-        "Ours. The principals, separated by semicolons, that may format a controller that waits "
-        "for Format, in addition to an authorizer's super users. User:ANONYMOUS: every client "
-        "without TLS.",
+        "Quorate-specific. The principals, separated by semicolons, that may format a controller "
+        "that waits for Format, in addition to an authorizer's super users. User:ANONYMOUS: every "
+        "client without TLS.",
     )
     connections_max: int = setting(
         "quorate.connections.max",
         types.integer(8, 1_000_000),
         "4096",
-        "Ours. The maximum number of connections to a controller, less if the open-file limit "
-        "is low; further ones are closed. An eighth of it is kept free for new connections.",
+        "Quorate-specific. The maximum number of connections to a controller, less if the "
+        "open-file limit is low; further ones are closed. An eighth of it is kept free for new "
+        "connections.",
     )
     connections_per_address_max: int = setting(
         "quorate.connections.per.address.max",
         types.integer(4, 1_000_000),
         "1024",
-        "Ours. The maximum number of connections from one address; beyond it, the connection "
-        "that has received nothing for the longest time is closed.",
+        "Quorate-specific. The maximum number of connections from one address; beyond it, the "
+        "connection that has received nothing for the longest time is closed.",
     )
     streams_per_connection_max: int = setting(
         "quorate.streams.per.connection.max",
         types.integer(1, 100_000),
         "1024",
-        "Ours. The maximum number of concurrent calls and streams on one connection; the client "
-        "queues further ones.",
+        "Quorate-specific. The maximum number of concurrent calls and streams on one connection; "
+        "the client queues further ones.",
     )
     calls_max: int = setting(
         "quorate.calls.max",
         types.integer(64, 1_000_000),
         "8192",
-        "Ours. The maximum number of concurrent calls and streams on all connections; further "
-        "ones are rejected with RESOURCE_EXHAUSTED.",
+        "Quorate-specific. The maximum number of concurrent calls and streams on all connections; "
+        "further ones are rejected with RESOURCE_EXHAUSTED.",
     )
     watchers_max: int = setting(
         "quorate.watchers.max",
         types.integer(8, 1_000_000),
         "4096",
-        "Ours. The maximum number of open reads that follow the log, half of it for one address "
-        "and an eighth for one connection; further ones are rejected and try another controller. "
-        "At most half of quorate.calls.max.",
+        "Quorate-specific. The maximum number of open reads that follow the log, half of it for "
+        "one address and an eighth for one connection; further ones are rejected and try another "
+        "controller. At most half of quorate.calls.max.",
     )
     calls_per_second_max: int = setting(
         "quorate.calls.per.second.max",
         types.integer(0, 1_000_000),
         "300",
-        "Ours. The calls per second above which calls of connections that exceed their fair "
-        "share wait, and are then rejected with RESOURCE_EXHAUSTED; 0 to disable. Elections and "
-        "messages on open streams do not count.",
+        "Quorate-specific. The calls per second above which calls of connections that exceed "
+        "their fair share wait, and are then rejected with RESOURCE_EXHAUSTED; 0 to disable. "
+        "Elections and messages on open streams do not count.",
     )
 
 
@@ -141,23 +142,23 @@ class ControllerConfig(NodeConfig):
         "quorate.unformatted.wait",
         types.boolean(),
         "false",
-        "Ours. Whether a controller whose directory is not formatted waits to be formatted over "
-        "gRPC instead of exiting (for pods).",
+        "Quorate-specific. Whether a controller whose directory is not formatted waits to be "
+        "formatted over gRPC instead of exiting (for pods).",
     )
     unformatted_format: bool = setting(
         "quorate.unformatted.format",
         types.boolean(),
         "false",
-        "Ours. Whether a controller whose directory is not formatted formats it for cluster.id "
-        "when it starts, like `storage format --no-initial-controllers`: it is a new replica, "
-        "which follows the quorum and becomes a voter once it is added.",
+        "Quorate-specific. Whether a controller whose directory is not formatted formats it for "
+        "cluster.id when it starts, like `storage format --no-initial-controllers`: it is a new "
+        "replica, which follows the quorum and becomes a voter once it is added.",
     )
     consistency_check_interval_ms: int = setting(
         "quorate.consistency.check.interval.ms",
         types.milliseconds(0),
         "10000",
-        "Ours. How often the leader compares up to 4 MiB of the committed log with the other "
-        "voters, by checksum; 0 to disable.",
+        "Quorate-specific. How often the leader compares up to 4 MiB of the committed log with "
+        "the other voters, by checksum; 0 to disable.",
     )
 
     @property
@@ -220,7 +221,7 @@ class ControllerConfig(NodeConfig):
 
 
 CONTROLLER_SETTINGS: tuple[Setting, ...] = (
-    Setting("process.roles", types.roles(), None, "What this process is. Required."),
+    Setting("process.roles", types.roles(), None, "The role of this process. Required."),
     Setting(
         "internal.metadata.log.segment.bytes",
         types.size(KIB, INT_MAX),
@@ -231,9 +232,9 @@ CONTROLLER_SETTINGS: tuple[Setting, ...] = (
         CONTROLLER_PRINCIPALS,
         types.controller_principals(),
         "",
-        "Ours. The principals of all controllers, separated by semicolons, each with its node "
-        "id if its certificate does not name the node (1@User:CN=kafka-1). Nobody else may "
-        "vote, begin or end an epoch, change a voter's entry or fetch as a voter, not even a "
+        "Quorate-specific. The principals of all controllers, separated by semicolons, each with "
+        "its node id if its certificate does not name the node (1@User:CN=kafka-1). Nobody else "
+        "may vote, begin or end an epoch, change a voter's entry or fetch as a voter, not even a "
         "super user or a principal with CLUSTER_ACTION. If empty, this is denied to registered "
         "brokers only. Requires an encrypted listener: without certificates every caller is "
         "User:ANONYMOUS, and controllers cannot be distinguished from other callers.",

@@ -56,7 +56,7 @@ class SnapshotInstall:
 
     @property
     def position(self) -> int:
-        """How many bytes are there: where the next range begins."""
+        """The number of bytes received, which is where the next range begins."""
         return self._position
 
     def write(self, position: int, data: Buffer) -> None:

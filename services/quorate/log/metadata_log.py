@@ -63,7 +63,7 @@ def create_partition_directory(directory: Path, disk: Disk | None = None) -> Pat
 
 
 def access_warning(directory: Path) -> str | None:
-    """What to tell the operator about a log that every user of the machine can read, if it is one.
+    """A warning if every user of the machine can read the log, else None.
 
     directory: `metadata.log.dir`. Those that another program or an earlier version made may be.
     """
@@ -176,7 +176,7 @@ class MetadataLog:
 
     @property
     def size_bytes(self) -> int:
-        """Of all segments, queued batches included, checkpoints not."""
+        """The size of all segments, including queued batches but not checkpoints."""
         return self._stream_end - self._segments.stream_start
 
     @property
@@ -186,12 +186,12 @@ class MetadataLog:
 
     @property
     def sync_latency(self) -> Histogram:
-        """Of each sync of the log, seconds."""
+        """The latency of each sync of the log, in seconds."""
         return self._writer.sync_latency
 
     @property
     def failure(self) -> BaseException | None:
-        """What `on_failure` was called with."""
+        """The exception that `on_failure` was called with; None if there was no failure."""
         return self._writer.failure
 
     # --- the log itself: the driver's thread -----------------------------------------------------

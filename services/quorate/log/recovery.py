@@ -88,7 +88,7 @@ class RecoveredLog:
 
     @property
     def last_epoch(self) -> int:
-        """Of the last record, also if only a checkpoint stands for it; 0 if there is none."""
+        """The epoch of the last record, even if it is in a checkpoint only; 0 without records."""
         return self.epochs[-1].epoch if self.epochs else self.start.epoch
 
     @property
@@ -111,7 +111,7 @@ def recovered_snapshot(snapshot: OffsetAndEpoch, info: SnapshotInfo) -> Recovere
 
 @dataclass(slots=True)
 class _Scan:
-    """What the segments hold so far."""
+    """The contents of the segments so far."""
 
     control_from: int
     end_offset: int | None = None

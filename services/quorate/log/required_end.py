@@ -63,7 +63,7 @@ def format_required_end(required_end: RequiredEnd) -> bytes:
 
 
 def later_required_end(first: RequiredEnd | None, second: RequiredEnd | None) -> RequiredEnd | None:
-    """What satisfies both: the later end, and a replica that may stand only if both allow it."""
+    """Combine two requirements: the later end; a replica may stand only if both allow it."""
     if first is None or second is None:
         return first or second
     end = max(first.end, second.end, key=lambda end: (end.epoch, end.offset))

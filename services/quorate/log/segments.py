@@ -143,7 +143,7 @@ class SegmentList:
             return self.find(offset).read(offset, max_bytes, end_offset)
 
     def stream_position(self, offset: int) -> int:
-        """Of the batch that holds `offset`, which lies in the files."""
+        """The stream position of the batch that contains `offset`, which must be in the files."""
         with self.guard:
             segment = self.find(offset)
             return segment.stream_start + segment.locate(offset)

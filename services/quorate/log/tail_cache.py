@@ -24,7 +24,7 @@ class TailCache:
 
     @property
     def first_offset(self) -> int | None:
-        """What is before it is in the files. None when the cache is empty: everything is."""
+        """The first cached offset; earlier batches are in files only. None if nothing is cached."""
         return self._bases[0] if self._bases else None
 
     def covers(self, offset: int) -> bool:
@@ -89,5 +89,5 @@ class TailCache:
         return self._batches[first:last]
 
     def stream_position(self, offset: int) -> int:
-        """Of the batch that holds `offset`."""
+        """The stream position of the batch that contains `offset`."""
         return self._streams[bisect_right(self._bases, offset) - 1]

@@ -65,7 +65,7 @@ class Wanted:
 
 @dataclass(slots=True)
 class Scope:
-    """Where to look in ZooKeeper: single znodes, and whole subtrees."""
+    """The znodes and subtrees of ZooKeeper to read."""
 
     nodes: set[str] = field(default_factory=set)
     trees: set[str] = field(default_factory=set)

@@ -1,7 +1,7 @@
 """The configuration that controllers and brokers share: declared settings and their values.
 
 Names, defaults and ranges are Kafka's (KRaftConfigs, QuorumConfig, MetadataLogConfig, KIP-853
-"Configuration"). The description of a setting that only Quorate has says "Ours".
+"Configuration"). The description of a setting that Kafka lacks begins with "Quorate-specific".
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ class Security:
         "quorate.peer.identity",
         types.choice("auto", "required", "off"),
         "auto",
-        "Ours. Whether a caller that acts as a node must prove its identity: by node-3 among its "
-        "certificate's DNS names, or by an entry 3@PRINCIPAL in quorate.controller.principals. "
-        "auto: on encrypted listeners. required: on all listeners. off: the holder of any "
-        "certificate issued by ssl.ca.location may act as any node, and can cause the loss of "
-        "acknowledged records.",
+        "Quorate-specific. Whether a caller that acts as a node must prove its identity: by "
+        "node-3 among its certificate's DNS names, or by an entry 3@PRINCIPAL in "
+        "quorate.controller.principals. auto: on encrypted listeners. required: on all listeners. "
+        "off: the holder of any certificate issued by ssl.ca.location may act as any node, and "
+        "can cause the loss of acknowledged records.",
     )
 
 
@@ -82,7 +82,7 @@ class NodeConfig(ABC):
         "cluster.id",
         types.identifier(),
         None,
-        "Ours. If set, the directory must have been formatted for this cluster.",
+        "Quorate-specific. If set, the directory must have been formatted for this cluster.",
     )
     controller_listener_names: tuple[str, ...] = required(
         "controller.listener.names",
@@ -100,36 +100,37 @@ class NodeConfig(ABC):
         "quorate.http.listener",
         types.http_address(),
         "",
-        "Ours. The address that serves /metrics, /healthz, /readyz and /quorumz over plain HTTP. "
-        "Empty: they are not served. Requires the extra telemetry.",
+        "Quorate-specific. The address that serves /metrics, /healthz, /readyz and /quorumz over "
+        "plain HTTP. Empty: they are not served. Requires the extra telemetry.",
     )
     otlp_endpoint: str | None = setting(
         "quorate.otlp.endpoint",
         types.url(),
         "",
-        "Ours. The OpenTelemetry collector (OTLP over gRPC) that metrics and traces are exported "
-        "to. Empty: nothing is exported. Requires the extra telemetry.",
+        "Quorate-specific. The OpenTelemetry collector (OTLP over gRPC) that metrics and traces "
+        "are exported to. Empty: nothing is exported. Requires the extra telemetry.",
     )
     trace_sample_ratio: float = setting(
         "quorate.trace.sample.ratio",
         types.ratio(),
         "0",
-        "Ours. The fraction of appends, or of produce requests on a broker, that is traced if "
-        "the client has not made the sampling decision. 0 disables tracing. Requires "
+        "Quorate-specific. The fraction of appends, or of produce requests on a broker, that is "
+        "traced if the client has not made the sampling decision. 0 disables tracing. Requires "
         "quorate.otlp.endpoint.",
     )
     log_format: LogFormat = setting(
         "quorate.log.format",
         types.member(LogFormat),
         "text",
-        "Ours. The format of the log on stderr: plain text lines, or one JSON object per line.",
+        "Quorate-specific. The format of the log on stderr: plain text lines, or one JSON object "
+        "per line.",
     )
     log_level: LogLevel = setting(
         "quorate.log.level",
         types.member(LogLevel),
         "info",
-        "Ours. The lowest level that is logged. The broker config of this name changes it while "
-        "the node runs: that of the node's id, else the default for all brokers.",
+        "Quorate-specific. The lowest level that is logged. The broker config of this name "
+        "changes it while the node runs: that of the node's id, else the default for all brokers.",
     )
 
     endpoints: tuple[Endpoint, ...]
@@ -219,19 +220,19 @@ NODE_SETTINGS: tuple[Setting, ...] = (
         "ssl.certificate.location",
         types.path(),
         None,
-        "Ours. The PEM file of this node's certificate and its chain.",
+        "Quorate-specific. The PEM file of this node's certificate and its chain.",
     ),
     Setting(
         "ssl.key.location",
         types.path(),
         None,
-        "Ours. The PEM file of the certificate's private key.",
+        "Quorate-specific. The PEM file of the certificate's private key.",
     ),
     Setting(
         "ssl.ca.location",
         types.path(),
         None,
-        "Ours. The PEM file of the trusted certificate authorities.",
+        "Quorate-specific. The PEM file of the trusted certificate authorities.",
     ),
     Setting(
         "authorizer.class.name",

@@ -305,7 +305,7 @@ class Core:
         return Unattached(state.epoch, leader_id, state.voted, deadline)
 
     def _other_voters_shuffled(self) -> tuple[ReplicaKey, ...]:
-        """In random order: a leader that restarted does not know whose log is the longest."""
+        """The voters in random order: a restarted leader does not know whose log is the longest."""
         others = [voter.key for voter in self.voters if voter.id != self.local.id]
         shuffled = []
         while others:
@@ -366,7 +366,7 @@ class Core:
         self.emit(PersistRequiredEnd(required_end))
 
     def election_state(self) -> ElectionState:
-        """What quorum-state must remember of the role."""
+        """The part of the role that quorum-state must remember."""
         role = self.role
         if isinstance(role, Leader | Resigned):
             return ElectionState(role.epoch, self.local.id, self.local)

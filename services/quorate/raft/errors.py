@@ -36,4 +36,4 @@ class FatalError(RaftError):
 
 
 class CorruptionError(FatalError):
-    """What lies on disk contradicts itself."""
+    """The files on disk contradict each other."""

@@ -179,7 +179,7 @@ def _acknowledge(
 
 
 def _note_alive(core: Core, progress: ReplicaProgress) -> None:
-    """It asks, but acknowledges nothing: what it holds of this log is not known."""
+    """Note a request that acknowledges nothing: how much of the log the replica has is unknown."""
     progress.last_fetch_ms = core.now_ms
     progress.leader_end_at_last_fetch = -1
 

@@ -23,7 +23,7 @@ from quorate.raft.types import OffsetAndEpoch, ReplicaKey, Voter, VoterSet
 
 @value
 class CurrentLeader:
-    """Whom the answering replica takes for the leader. `epoch` is its own epoch; `id` None if no
+    """The leader as the answering replica knows it. `epoch` is its own epoch; `id` None if no
     leader is known.
     """
 

@@ -149,7 +149,7 @@ class RaftNode:
 
     @property
     def core(self) -> Core:
-        """For drivers, tests, invariants and metrics: to be read, never written."""
+        """The state for drivers, tests, invariants and metrics; callers must not change it."""
         return self._core
 
     def membership_at(self, end_offset: int) -> tuple[int, VoterSet]:
@@ -187,7 +187,7 @@ class RaftNode:
         return earliest
 
     def tick(self, now_ms: int) -> None:
-        """Do what the time asks for."""
+        """Act on the timeouts that have passed by now."""
         core = self._begin(now_ms)
         core.due_ms = NOT_LOOKED_FOR
         if core.inflight:

@@ -120,7 +120,7 @@ class LeadershipLost:
 
 @value
 class RoleChanged:
-    """For logs, metrics and readiness."""
+    """A change of role or leader, for logs, metrics and readiness."""
 
     role: RoleName
     epoch: int

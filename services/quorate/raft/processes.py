@@ -78,7 +78,7 @@ def _report(core: Core, progress: ReplicaProgress) -> None:
 
 
 def two_processes(progress: ReplicaProgress) -> str:
-    """What happened to this replica, and what to do about it."""
+    """Describe two processes that run as one replica, and the remedy."""
     return (
         f"two processes run as replica {progress.key}, so neither counts towards a majority: "
         "stop both and start the one with the original directory; format another directory for "
@@ -87,12 +87,12 @@ def two_processes(progress: ReplicaProgress) -> str:
 
 
 def reported(leader: Leader) -> list[str]:
-    """What an operator should know now of the processes that fetch, a line for each replica."""
+    """Return a line for each replica id that two processes use."""
     return [two_processes(p) for p in leader.replicas.values() if p.is_copied]
 
 
 def promise(core: Core, progress: ReplicaProgress, request: FetchRequest) -> OffsetAndEpoch | None:
-    """What earlier processes of this replica acknowledged, for a Fetch below it."""
+    """Return what earlier processes of this replica acknowledged, if the Fetch is below it."""
     if request.incarnation != progress.incarnation:
         return None  # a late Fetch of a process that ended
     promised = progress.promised

@@ -35,7 +35,7 @@ def _is_below(epoch: int, offset: int, end: OffsetAndEpoch) -> bool:
 
 
 def describe(required_end: RequiredEnd) -> str:
-    """What a required end restricts, for people."""
+    """Describe the restriction of a required end."""
     stands = "stands only with the votes of all voters"
     if not required_end.may_stand:
         stands = "does not stand, because it may have lost a voter set"

@@ -39,7 +39,7 @@ class Unattached:
 
 
 class Ballot:
-    """Who said what in one election, counted against one voter set.
+    """The votes of one election, counted against one voter set.
 
     granted_if_all: who votes for this candidate only if all voters do. needed: how many votes
     without this condition win: a majority, or all if the candidate itself may not win with fewer.

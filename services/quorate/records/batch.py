@@ -117,12 +117,12 @@ class BatchHeader(NamedTuple):
 
     @property
     def producer(self) -> BatchProducer:
-        """Of a batch in the log: its place in a producer session."""
+        """The place of a batch of the log in a producer session."""
         return BatchProducer(self.producer_id, self.producer_epoch, self.base_sequence)
 
     @property
     def log_base_offset(self) -> int | None:
-        """Of a batch in a checkpoint: its base offset in the log, None if unknown.
+        """The base offset in the log of a batch in a checkpoint; None if unknown.
 
         See `keep_base_offset`. Release 0.1.0 copies batches from the log as they are: those of a
         producer session then still have sequence numbers, and the session's id.

@@ -35,12 +35,12 @@ class TruncatedBatchError(_BatchError):
 
 
 class CorruptBatchError(_BatchError):
-    """What lies at `position` contradicts itself."""
+    """The bytes at `position` are inconsistent."""
 
     SUMMARY = "corrupt"
 
 
 class UnsupportedBatchError(_BatchError):
-    """What lies at `position` is a format that this implementation does not read."""
+    """The bytes at `position` have a format that this implementation does not read."""
 
     SUMMARY = "unsupported"

@@ -72,7 +72,7 @@ _METADATA_METHODS = KAFKA_OPERATIONS.keys() | {
 
 
 class PeerIdentity(StrEnum):
-    """What a peer's certificate must prove (rule 1)."""
+    """The identity that a peer's certificate must prove (rule 1)."""
 
     AUTO = "auto"
     REQUIRED = "required"

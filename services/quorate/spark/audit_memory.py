@@ -56,7 +56,7 @@ class RememberedFile:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What an audit found right. replicas: names and directories."""
+    """The files in which an audit found no violation. replicas: names and directories."""
 
     replicas: frozenset[tuple[str, str]]
     segments: tuple[RememberedFile, ...] = ()
@@ -65,7 +65,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """What need not be read again. ends: of the logs' skipped parts, by the replica's name.
+    """The parts that need not be read again. ends: where they end in each log, by replica name.
 
     judged: the end offsets whose checkpoints are all skipped.
     """
@@ -92,7 +92,7 @@ def _mark(path: Path) -> Mark:
 
 
 def skipped(memory: Memory, replicas: Sequence[LogReplica], marks: Marks) -> Skipped | None:
-    """What the memory allows to skip, None if everything must be audited."""
+    """Return the parts that may be skipped; None if everything must be audited."""
     if memory.replicas != _identities(replicas):
         return None
     known = {one.path: one for one in (*memory.segments, *memory.checkpoints)}

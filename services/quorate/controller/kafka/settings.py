@@ -69,8 +69,8 @@ class KafkaListenerSettings:
         PEER_PROTOCOL,
         choice(*PEER_PROTOCOLS),
         "grpc",
-        "Ours. The protocol of elections, replication and changes of voter entries between "
-        "controllers. kafka: Kafka's, on quorate.kafka.listener.name, whose addresses "
+        "Quorate-specific. The protocol of elections, replication and changes of voter entries "
+        "between controllers. kafka: Kafka's, on quorate.kafka.listener.name, whose addresses "
         "controller.quorum.bootstrap.servers must then name; every controller needs this listener "
         "under the same name. A controller that does not serve its peers there is called over "
         "gRPC, so the setting can be changed one controller at a time. Not on SASL listeners; "
@@ -91,20 +91,20 @@ KAFKA_LISTENER_SETTINGS: tuple[Setting, ...] = (
         LISTENER,
         LISTENER_NAME,
         None,
-        "Ours. The one of controller.listener.names to which Kafka's brokers and tools connect. "
-        "It speaks Kafka's protocol, all others gRPC. It cannot be the first. PLAINTEXT, SSL, "
-        "SASL_PLAINTEXT or SASL_SSL, according to listener.security.protocol.map; with SSL, "
-        "clients must present certificates signed by ssl.ca.location, unless ssl.client.auth "
-        "says otherwise. If not set, such brokers find no controller here, and a migration waits "
-        "for them.",
+        "Quorate-specific. The one of controller.listener.names to which Kafka's brokers and "
+        "tools connect. It speaks Kafka's protocol, all others gRPC. It cannot be the first. "
+        "PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL, according to listener.security.protocol.map; "
+        "with SSL, clients must present certificates signed by ssl.ca.location, unless "
+        "ssl.client.auth says otherwise. If not set, such brokers find no controller here, and a "
+        "migration waits for them.",
     ),
     Setting(
         FORWARDED_SUPER_USERS,
         choice("deny", "allow"),
         "deny",
-        "Ours. Whether Kafka's brokers may forward requests of super.users when there is an "
-        "authorizer. allow, as in Kafka: whoever has a broker's certificate can act as a super "
-        "user. deny: super users must call the controllers over gRPC.",
+        "Quorate-specific. Whether Kafka's brokers may forward requests of super.users when there "
+        "is an authorizer. allow, as in Kafka: whoever has a broker's certificate can act as a "
+        "super user. deny: super users must call the controllers over gRPC.",
     ),
 )
 

@@ -120,7 +120,7 @@ def _check_raft(config: ControllerConfig) -> Iterator[TakeoverCheck]:
 
 
 def _who(config: ControllerConfig) -> str:
-    """Whose certificates identify nodes. Brokers that use SASL need none."""
+    """The nodes that certificates must identify. Brokers that use SASL need none."""
     return "controllers" if config.kafka.security.sasl is not None else "controllers and brokers"
 
 

@@ -82,7 +82,7 @@ class KafkaSettings:
 
     @property
     def prefix(self) -> str:
-        """Of the settings that concern only `listener`."""
+        """The prefix of the settings that concern only `listener`."""
         return f"{LISTENER_PREFIX}{(self.listener or '').lower()}."
 
     def name_for(self, name: str) -> str:

@@ -1,4 +1,4 @@
-"""What a running Kafka quorum tells about itself, over Kafka's own protocol.
+"""Describes a running Kafka quorum, by Kafka's protocol.
 
 The requests are ApiVersions, DescribeCluster and DescribeQuorum, to controllers or brokers.
 Source: KIP-584, KIP-595, KIP-853, KIP-919.

@@ -79,6 +79,6 @@ class FeaturesImage:
         delta.zk_migration = True
 
     def apply_no_op(self, record: NoOpRecord) -> None:
-        """It changes nothing but `kafka_nodes`, and that is never undone."""
+        """Changes only `kafka_nodes`, irreversibly."""
         if record.unknown_tags and marks_kafka_nodes(record):
             self.kafka_nodes = True

@@ -48,7 +48,7 @@ Brokers = tuple[int, ...]
 
 
 class PartitionElection(Enum):
-    """How a leader is chosen."""
+    """The rule by which a leader is chosen."""
 
     ONLINE = "online"
     """The current leader stays if it can."""

@@ -53,7 +53,7 @@ def uuid_text(raw: bytes) -> str:
 
 @lru_cache(UUIDS_REMEMBERED)
 def uuid_texts(raw: bytes) -> tuple[str, ...]:
-    """Of UUIDs that follow each other: the directories of a partition repeat themselves as well."""
+    """The texts of consecutive UUIDs, cached because partitions share their directories."""
     return tuple([uuid_text(raw[i : i + UUID_BYTES]) for i in range(0, len(raw), UUID_BYTES)])
 
 

@@ -222,7 +222,7 @@ def from_json(type_name: str, data: Json) -> MetadataRecord:
 
 
 def decode_json(value: Buffer) -> Json:
-    """What Kafka's dump prints for a value: `{"type": …, "version": …, "data": {…}}`.
+    """Return what Kafka's dump tool prints for a value: `{"type": …, "version": …, "data": {…}}`.
 
     Raises what `decode` does. `json_text` makes Kafka's text of it.
     """

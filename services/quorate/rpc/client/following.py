@@ -185,7 +185,10 @@ class LogStream:
         self._pause_s = self._backoff.next_s()
 
     def _decoded(self, chunk: ReadChunk) -> DecodedChunk | None:
-        """What a chunk adds, None if nothing. An error within it is raised after what precedes."""
+        """Return what a chunk adds, None if nothing.
+
+        An error within it is raised after the records that precede it.
+        """
         begin = self.position
         records: list[tuple[Record, int]] = []
         try:

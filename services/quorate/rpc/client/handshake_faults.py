@@ -20,7 +20,7 @@ _CLOSED = re.compile(r"socket closed|connection reset|reset by peer", re.IGNOREC
 
 
 def handshake_fault(details: str) -> str | None:
-    """What failed, if gRPC's text reports a failed handshake."""
+    """Return the cause if gRPC's text reports a failed handshake, else None."""
     if "WRONG_VERSION_NUMBER" in details:
         return f"{PREFIX}the listener does not use TLS"
     if rejected := _VERIFY_FAILED.search(details):

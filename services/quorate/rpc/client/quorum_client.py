@@ -493,7 +493,7 @@ class QuorumClient(LeaderClient):
         return answer
 
     async def _of_earlier_version(self, address: Address, left_ms: float) -> OpenProducerResponse:
-        """What a node of an earlier version, which has no OpenProducer, would answer to it."""
+        """Answer an OpenProducer for a node of an earlier version, which lacks it."""
         request = DescribeFeaturesRequest(self._cluster.id)
         described: DescribeFeaturesResponse = await self._unary(address, request, left_ms)
         leader = described.leader

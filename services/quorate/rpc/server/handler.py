@@ -153,7 +153,7 @@ class RaftHandler(NodeHandler, Protocol):
 
 
 class CallHandler(Protocol):
-    """What depends on the caller, for one call."""
+    """Handles one call, with the state that depends on its caller."""
 
     async def handle(self, request: Any) -> Any:
         """See `RaftHandler.handle`."""

@@ -57,7 +57,7 @@ class ProduceResponse:
 
 @dataclass(frozen=True, slots=True)
 class FetchPosition:
-    """Where to continue."""
+    """The position at which a Fetch continues."""
 
     partition: PartitionKey
     offset: int
@@ -123,7 +123,7 @@ class PartitionOffsets:
 
 @dataclass(frozen=True, slots=True)
 class LocatedBroker:
-    """Where a broker listens."""
+    """The address of a broker's listener."""
 
     id: int
     endpoints: tuple[Endpoint, ...]

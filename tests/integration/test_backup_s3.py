@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
-import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,64 +12,25 @@ from quorate.log.config import LogConfig
 from quorate.log.metadata_log import MetadataLog
 
 from tests.integration.conftest import append
-from tests.integration.support import HOST, Node, Ran, assert_error, free_ports, here, until
+from tests.integration.support import Node, Ran, assert_error, free_ports, here, until
 from tests.integration.terminal import Terminal
-from tests.processes import Process, listens
+from tests.processes import listens
+from tests.s3 import CLIENT, S3Server, gateway_or_skip
 from tests.tools.documents import block, command_lines
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
-GATEWAY = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
 BUCKET = "backups"
 PLACE = ("--node-id", 7, "--endpoint", "CONTROLLER://new:9093")
-KEYS = {"ROOT_ACCESS_KEY": "quorate", "ROOT_SECRET_KEY": "not-a-secret"}
-
-
-def gateway(folder: Path) -> str:
-    """The gateway's binary: the installed one, or one that Go builds."""
-    found = shutil.which("versitygw")
-    if found is not None:
-        return found
-    if shutil.which("go") is None:
-        pytest.skip("there is no versitygw, and no Go to build one")
-    done = subprocess.run(
-        ["go", "install", GATEWAY],
-        env={**os.environ, "GOBIN": str(folder)},
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode != 0:
-        pytest.skip(f"Go could not build {GATEWAY}: {done.stderr[-200:]}")
-    return str(folder / "versitygw")
-
-
-class S3Server(Process):
-    """The gateway, whose buckets are directories below `folder`."""
-
-    def __init__(self, binary: str, folder: Path) -> None:
-        (self.port,) = free_ports(1)
-        self.folder = folder
-        (folder / BUCKET).mkdir(parents=True)
-        arguments = ("--port", f"{HOST}:{self.port}", "posix", folder)
-        super().__init__("versitygw", folder.with_suffix(".log"), binary, *arguments)
-
-    @property
-    def variables(self) -> Mapping[str, str]:
-        return KEYS
-
-    @property
-    def options(self) -> str:
-        return f"?endpoint_override={HOST}:{self.port}&scheme=http&region=us-east-1"
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    binary = gateway(tmp_path_factory.mktemp("bin"))
+    binary = gateway_or_skip(tmp_path_factory.mktemp("bin"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_ACCESS_KEY_ID", KEYS["ROOT_ACCESS_KEY"])
-        patch.setenv("AWS_SECRET_ACCESS_KEY", KEYS["ROOT_SECRET_KEY"])
-        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-        with S3Server(binary, tmp_path_factory.mktemp("s3") / "buckets") as server:
+        for name, value in CLIENT.items():
+            patch.setenv(name, value)
+        with S3Server(binary, tmp_path_factory.mktemp("s3") / "buckets", BUCKET) as server:
             server.start()
             server.wait_until("it listens", lambda: listens(server.port))
             yield server

@@ -278,7 +278,7 @@ async def _state(cluster: LocalCluster, client: QuorumClient) -> dict[str, Any]:
             "id": node.id,
             "address": node.address,
             "kafka_address": node.kafka_address,
-            "role": "observer" if node.id in cluster.running else "stopped",
+            "role": "unknown" if node.id in cluster.running else "stopped",
             "log_end_offset": -1,
             "lag": -1,
         }
@@ -294,6 +294,10 @@ async def _state(cluster: LocalCluster, client: QuorumClient) -> dict[str, Any]:
     if description.is_leaders_view:
         state |= {"leader": found.leader.id, "high_watermark": found.high_watermark}
         state["voters"] = len(found.voters)
+        for status in found.observers:
+            node_id = status.replica.id
+            if node_id in nodes and node_id in cluster.running:
+                nodes[node_id]["role"] = "observer"
         ends = {status.replica.id: status.log_end_offset for status in found.voters}
         leader_end = ends.get(found.leader.id if found.leader.id is not None else -1, -1)
         for node_id, end in ends.items():
@@ -350,8 +354,9 @@ def _sentence(state: dict[str, Any]) -> str:
     what = f"{leader}, epoch {state['epoch']}, {voters}"
     if state["epoch"] < 0:
         what = "no controller answers yet"
-    roles = ", ".join(f"{node['id']} {node['role']}" for node in state["controllers"])
-    said = f"{what}: {roles}"
+    known = [node for node in state["controllers"] if node["role"] != "unknown"]
+    roles = ", ".join(f"{node['id']} {node['role']}" for node in known)
+    said = f"{what}: {roles}" if roles else what
     brokers = ", ".join(f"broker {each['id']} {each['state']}" for each in state["brokers"])
     return f"{said}; {brokers}" if brokers else said
 

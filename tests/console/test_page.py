@@ -6,10 +6,8 @@ Screenshots go to QUORATE_SCREENSHOTS (default: the test's own folder).
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import shlex
-import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +26,7 @@ from quorate.metadata.image.configs import ConfigResourceType
 from quorate.metadata.metadata_version import SUPPORTED
 from quorate.rpc.metadata_client import MetadataClient
 
+from tests.console.chrome import picture
 from tests.integration.metadata_support import brokers
 from tests.processes import free_ports, quorate_process
 from tests.tools.documents import block
@@ -42,24 +41,6 @@ from selenium.webdriver.remote.webelement import WebElement
 WAIT_S = 90.0
 HOSTILE = "<img src=x onerror=window.owned=1>"
 BROKERS = (101, 102, 103)
-
-
-@pytest.fixture
-def browser() -> Iterator[webdriver.Chrome]:
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    driver = shutil.which("chromedriver")
-    if chromium is None or driver is None:
-        pytest.skip("chromium and chromedriver are not installed (apt-get install chromium-driver)")
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1400,1300"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    chrome = webdriver.Chrome(options, webdriver.ChromeService(driver))
-    try:
-        yield chrome
-    finally:
-        chrome.quit()
 
 
 @pytest.fixture
@@ -126,12 +107,6 @@ def words(browser: webdriver.Chrome, name: str) -> str:
     return " ".join(text(browser, name).split())
 
 
-def picture(browser: webdriver.Chrome, name: str, folder: Path) -> None:
-    target = Path(os.environ.get("QUORATE_SCREENSHOTS", folder))
-    target.mkdir(parents=True, exist_ok=True)
-    browser.save_screenshot(str(target / f"console-{name}.png"))
-
-
 def open_page(browser: webdriver.Chrome, url: str) -> None:
     def answers() -> bool:
         browser.get(url)
@@ -182,7 +157,7 @@ def test_the_page_tells_the_quorums_story(
     open_page(browser, url)
     until(lambda: text(browser, "health") == "healthy" and text(browser, "voters") == "3", "health")
     time.sleep(5)  # some points for the plots
-    picture(browser, "healthy", tmp_path)
+    picture(browser, "console-healthy", tmp_path)
 
     # Leadership moves when a person says so, and only after a confirmation.
     before = text(browser, "leader")
@@ -201,7 +176,7 @@ def test_the_page_tells_the_quorums_story(
     # Another voter may lag for a moment after the change of leader.
     until(lambda: f"voter {lost} has not" in text(browser, "verdict"), "the loss")
     assert text(browser, "health") == "at risk"
-    picture(browser, "one-lost", tmp_path)
+    picture(browser, "console-one-lost", tmp_path)
 
     # Nobody can lead: the page says why.
     cluster.kill(other)
@@ -211,7 +186,7 @@ def test_the_page_tells_the_quorums_story(
     until(lambda: "no leader" in text(browser, "no-changes"), "the reason")
     until(lambda: offered(browser) == [], "no actions")
     time.sleep(2)
-    picture(browser, "no-leader", tmp_path)
+    picture(browser, "console-no-leader", tmp_path)
 
     # It recovers by itself.
     cluster.start([lost, other])
@@ -415,24 +390,24 @@ def test_the_page_shows_brokers_and_their_isrs(
     assert "6: under-replicated" in text(browser, "isr")
     assert "orders-5" in text(browser, "unhealthy-partitions")
     assert text(browser, "without-a-leader") == "0"
-    picture(browser, "broker-lost", tmp_path)
+    picture(browser, "console-broker-lost", tmp_path)
 
     # The pages of topics and configs show it too.
     asyncio.run(register_hostile(cluster.addresses))
     follow(browser, "Topics")
     until(lambda: re.search(r"orders under-replicated 6 3 6 0", words(browser, "topics")), "topic")
-    picture(browser, "topics", tmp_path)
+    picture(browser, "console-topics", tmp_path)
     follow(browser, "orders")
     until(lambda: words(browser, "partitions").count("under-replicated") == 6, "its partitions")
     assert "6 under-replicated, 0 without a leader" in text(browser, "topic-note")
     assert "retention.ms 3600000" in words(browser, "topic-configs")
-    picture(browser, "topic", tmp_path)
+    picture(browser, "console-topic", tmp_path)
     follow(browser, "Configs")
     until(lambda: HOSTILE.lower() in text(browser, "broker-configs"), "the config of a broker")
     assert "ssl.key.password (hidden)" in words(browser, "broker-configs")
     assert "sesame" not in browser.page_source
     assert "orders retention.ms 3600000" in words(browser, "topic-configs")
-    picture(browser, "configs", tmp_path)
+    picture(browser, "console-configs", tmp_path)
     follow(browser, "Overview")
 
     cluster.start([BROKERS[0]])

@@ -25,6 +25,8 @@ from quorate.spark.jobs import Source, follow, run
 from quorate.spark.lake import DeltaSink, IcebergSink, LakeSink
 from quorate.spark.session import build_session
 
+from tests.tools.documents import block
+
 MASTER = "local[2]"
 NO_CONNECTOR = 77
 KILLED_BEFORE = "state"
@@ -87,6 +89,11 @@ def check(spark: Any, sink: LakeSink, source: Source) -> dict[str, Any]:
     found["versions"] = sorted(first.versions)
     stale = first.table("ledger")
     found["retried"] = offsets(stale)
+    if sink.format is TableFormat.DELTA:
+        page = block("docs/pipeline.md", "newest_run()")
+        assert "yFPgY5iXQYqr5sMxfdxu0Q" in page
+        page = page.replace("yFPgY5iXQYqr5sMxfdxu0Q", sink.cluster)
+        exec(page.replace('"delta-tables"', repr(str(sink.root))), {})
     # Two attempts at a micro-batch of a stream.
     for _ in range(2):
         sink.write("ledger", batches.where("offset >= 10 AND offset < 20"))

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 from tests.tools.documents import ROOT, Block, blocks, command_lines, documents, find_block
 
-SUITE = "it runs the tests"
+SUITE = "`.ci/run` runs it"
 INSTALLS = (
-    "it installs packages from the network; `poe test-pythons` installs the wheel and runs the demo"
+    "it installs packages: `.ci/run` runs it, and `poe test-pythons` installs the wheel and runs "
+    "the demo"
 )
-LAKE = "it needs a PySpark that a connector fits; tests/spark/test_lake.py writes and reads so"
 
 NOT_EXECUTED: dict[tuple[str, str], str] = {
     ("README.md", "quickstart --demo"): INSTALLS,
@@ -23,10 +23,7 @@ NOT_EXECUTED: dict[tuple[str, str], str] = {
     ("docs/getting-started.md", "pip install ."): INSTALLS,
     ("docs/getting-started.md", "quickstart --demo"): "`poe test-pythons` runs the demo",
     ("docs/client.md", "grpcurl"): "it needs grpcurl, which is written in Go",
-    ("docs/pipeline.md", "spark://host:7077"): "it needs a Spark cluster",
-    ("docs/pipeline.md", "--namespace metadata"): LAKE,
-    ("docs/pipeline.md", "io.delta:delta-spark"): LAKE,
-    ("docs/pipeline.md", "newest_run()"): LAKE,
+    ("docs/pipeline.md", "io.delta:delta-spark"): "it needs a REST catalog of Iceberg",
     ("docs/releasing.md", "cosign"): "it needs a published release",
     ("docs/versions.md", "debootstrap"): "it installs Debian from the network",
     ("charts/quorate/README.md", "docker build"): "it builds images, and pushes them to a registry",

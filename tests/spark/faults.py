@@ -7,6 +7,7 @@ offset, and bytes of the file that lie there.
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -54,9 +55,13 @@ class Planted:
 
 
 class Victim:
-    """One replica's directory and its first segment, whose batches can be replaced."""
+    """One replica's directory and its first segment, whose batches can be replaced.
 
-    def __init__(self, directory: Path) -> None:
+    place: chooses the batches that faults change; the first that fits without it.
+    """
+
+    def __init__(self, directory: Path, place: random.Random | None = None) -> None:
+        self._place = place
         self.directory = directory
         self.partition = directory / PARTITION
         self.segment = min(self.partition.glob("*.log"))
@@ -70,13 +75,21 @@ class Victim:
     def write(self) -> None:
         self.segment.write_bytes(b"".join(bytes(batch) for _, batch in self.batches))
 
-    def data_batch(self, from_index: int = 20) -> int:
+    def index_where(self, fits: Callable[[int], bool], first: int = 20, behind: int = 0) -> int:
+        """The index of a batch that fits and has `behind` batches after it."""
+        found = [i for i in range(first, len(self.batches) - behind) if fits(i)]
+        return found[0] if self._place is None else self._place.choice(found)
+
+    def is_data(self, index: int) -> bool:
+        return not self.batches[index][0].is_control
+
+    def is_single(self, index: int) -> bool:
+        """Whether it is a data batch of one record."""
+        return self.is_data(index) and self.batches[index][0].count == 1
+
+    def data_batch(self) -> int:
         """The index of a data batch with a data batch after it."""
-        return next(
-            i
-            for i in range(from_index, len(self.batches))
-            if not self.batches[i][0].is_control and not self.batches[i + 1][0].is_control
-        )
+        return self.index_where(lambda i: self.is_data(i) and self.is_data(i + 1), behind=1)
 
     def control(self, kind: type) -> tuple[int, int]:
         """The last control batch that holds a kind of record: its index and the record's."""
@@ -255,11 +268,7 @@ def duplicated_offset(victim: Victim) -> Planted:
 
 def control_out_of_place(victim: Victim) -> Planted:
     """A snapshot's footer where a no-op stood."""
-    index = next(
-        i
-        for i in range(20, len(victim.batches))
-        if victim.batches[i][0].count == 1 and not victim.batches[i][0].is_control
-    )
+    index = victim.index_where(victim.is_single)
     header, _ = victim.batches[index]
     made = build_control_batch([SnapshotFooter()], header.base_timestamp)
     victim.batches[index] = header, restamped(made, header.base_offset, header.epoch)
@@ -272,11 +281,7 @@ def second_leader_change(victim: Victim) -> Planted:
     index, at = victim.control(LeaderChange)
     (parsed,) = parse_batches(bytes(victim.batches[index][1]))
     change = parsed.control[at]
-    after = next(
-        i
-        for i in range(index + 1, len(victim.batches))
-        if victim.batches[i][0].count == 1 and not victim.batches[i][0].is_control
-    )
+    after = victim.index_where(victim.is_single, index + 1)
     place = victim.batches[after][0]
     made = build_control_batch([change], place.base_timestamp)
     victim.batches[after] = place, restamped(made, place.base_offset, place.epoch)
@@ -326,9 +331,7 @@ def later_epochs(victim: Victim) -> Planted:
 
 def lost_record(victim: Victim) -> Planted:
     """A record taken out of a batch, the checksum right."""
-    index = next(
-        i for i, (h, _) in enumerate(victim.batches) if h.count > 1 and not h.is_control and i > 20
-    )
+    index = victim.index_where(lambda i: victim.is_data(i) and not victim.is_single(i))
     header, batch = victim.batches[index]
     kept = with_survivors(batch, header, lambda record: record.offset != header.last_offset)
     assert kept is not None
@@ -369,10 +372,8 @@ def foreign_producer(victim: Victim) -> Planted:
 
 def leaping_timestamp(victim: Victim) -> Planted:
     """A batch that was written a year before its neighbours, the checksum right."""
-    index = next(
-        i
-        for i in range(20, len(victim.batches))
-        if len({header.epoch for header, _ in victim.batches[i - 1 : i + 2]}) == 1
+    index = victim.index_where(
+        lambda i: len({header.epoch for header, _ in victim.batches[i - 1 : i + 2]}) == 1, behind=1
     )
     header, batch = victim.batches[index]
     for at, value in ((27, header.base_timestamp), (35, header.max_timestamp)):
@@ -384,11 +385,8 @@ def leaping_timestamp(victim: Victim) -> Planted:
 
 def nested_transaction(victim: Victim) -> Planted:
     """Two no-ops replaced by beginnings of transactions, of which the second is one too many."""
-    places = [
-        i
-        for i in range(20, len(victim.batches))
-        if victim.batches[i][0].count == 1 and not victim.batches[i][0].is_control
-    ]
+    first = victim.index_where(victim.is_single, behind=20)
+    places = [i for i in range(first, len(victim.batches)) if victim.is_single(i)]
     for index in places[:2]:
         header, _ = victim.batches[index]
         value = encode(BeginTransactionRecord("forged"))

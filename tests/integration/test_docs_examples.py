@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import json
+import shlex
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -69,6 +72,14 @@ def check_metadata_shell(node: Node, terminal: Terminal) -> None:
     terminal.replaced["/var/lib/quorate"] = str(node.data)
     terminal.replaced["00000000000000000500-0000000007.checkpoint"] = str(snapshot)
     assert terminal.paste(block("docs/cli.md", "metadata-shell")) == "/\n"
+
+
+@pytest.mark.skipif(shutil.which("grpcurl") is None, reason="grpcurl is not installed")
+def test_an_append_with_grpcurl(node: Node) -> None:
+    line = block("docs/client.md", "grpcurl").replace("controller-1:9093", node.address)
+    done = subprocess.run(shlex.split(line), capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert int(json.loads(done.stdout)["base_offset"]) > 0
 
 
 @pytest.mark.slow

@@ -22,7 +22,6 @@ NOT_EXECUTED: dict[tuple[str, str], str] = {
     ("docs/index.md", "quickstart --demo"): INSTALLS,
     ("docs/getting-started.md", "pip install ."): INSTALLS,
     ("docs/getting-started.md", "quickstart --demo"): "`poe test-pythons` runs the demo",
-    ("docs/client.md", "grpcurl"): "it needs grpcurl, which is written in Go",
     ("docs/pipeline.md", "io.delta:delta-spark"): "it needs a REST catalog of Iceberg",
     ("docs/releasing.md", "cosign"): "it needs a published release",
     ("docs/versions.md", "debootstrap"): "it installs Debian from the network",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import os
+import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,8 @@ from quorate.cli.output import UsageError
 from quorate.cli.pipeline import SparkOptions
 from quorate.spark.session import SHORT_JVM, _defaults, build_session, choose_python
 from quorate.spark.source import QuorateSource
+
+from tests.processes import QUORATE
 
 SETTINGS = ("spark.sql.session.timeZone", "spark.sql.shuffle.partitions")
 
@@ -64,3 +68,19 @@ def test_settings_of_the_command_line() -> None:
     for wrong in ("spark.a", "=1"):
         with pytest.raises(UsageError, match="expected NAME=VALUE"):
             SparkOptions(conf=[wrong]).settings()
+
+
+def test_a_missing_package_of_spark_connect_is_named(golden: Path, tmp_path: Path) -> None:
+    (tmp_path / "grpc_status.py").write_text("raise ImportError('not here')")
+    paths = os.pathsep.join((str(tmp_path), *sys.path))
+    done = subprocess.run(
+        [sys.executable, *QUORATE, "pipeline", "state", golden / "full-history/controller-1"],
+        env={**os.environ, "SPARK_REMOTE": "sc://127.0.0.1:1", "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("quorate: error: Spark Connect lacks a package: ")
+    assert done.stderr.endswith("pip install 'pyspark[connect]'\n")
+    assert done.stderr.count("\n") == 1

@@ -13,6 +13,8 @@ from pathlib import Path
 import pyspark
 import pytest
 
+pytest.importorskip("grpc_status", reason="needs pyspark[connect]")
+
 from tests.processes import HOST, QUORATE, ROOT, Process, free_ports
 from tests.s3 import CLIENT, S3Server, gateway_or_skip
 from tests.spark.conftest import golden  # noqa: F401 (a fixture)
@@ -110,7 +112,7 @@ def test_the_commands_for_a_cluster(
     submit, shared, into_s3, over_connect = command_lines(
         block("docs/pipeline.md", "spark://host:7077")
     )
-    assert run_line(submit, names).split() == [cluster.url, "210"]
+    assert run_line(submit, names).split() == [cluster.url, "206"]
     rows = json.loads(run_line(shared, names, "--json"))["rows"]
     assert rows["ledger"] == 210
     assert json.loads(run_line(into_s3, names, f"{of_s3(server)} --json"))["rows"] == rows

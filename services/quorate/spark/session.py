@@ -123,7 +123,7 @@ def build_session(
 
     active: Any = SparkSession.getActiveSession()
     if active is None and is_remote():
-        active = SparkSession.builder.appName(app_name).getOrCreate()
+        active = _remote(SparkSession.builder.appName(app_name))
     if active is not None:
         active.dataSource.register(QuorateSource)
         return active
@@ -143,6 +143,20 @@ def build_session(
     session.sparkContext.setLogLevel("ERROR")
     session.dataSource.register(QuorateSource)
     return session
+
+
+def _remote(builder: Any) -> Any:
+    """Connect to the server that $SPARK_REMOTE names. Raises PipelineError."""
+    try:
+        return builder.getOrCreate()
+    except ImportError as error:
+        cause = innermost_cause(error).rstrip(".")
+        raise PipelineError(
+            f"Spark Connect lacks a package: {cause}: pip install 'pyspark[connect]'"
+        ) from error
+    except Exception as error:
+        where = os.environ["SPARK_REMOTE"]
+        raise PipelineError(f"no connection to {where}: {innermost_cause(error)}") from error
 
 
 def choose_python() -> None:

@@ -24,9 +24,13 @@ print("not interrupted")
 
 
 def test_an_interrupt_during_an_import_ends_the_command(tmp_path: Path) -> None:
-    """Python drops the KeyboardInterrupt if a callback of a weak reference runs."""
+    """Python drops the KeyboardInterrupt if a callback of a weak reference runs.
+
+    A process that a shell starts in the background ignores SIGINT, and so do its children.
+    """
     (tmp_path / "interrupted.py").write_text(INTERRUPTED_IMPORT)
     program = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
         "from quorate.cli.main import COMMANDS, Lazy, main; "
         "COMMANDS['wait'] = Lazy('interrupted', 'wait', ''); main(['wait'])"
     )

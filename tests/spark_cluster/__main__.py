@@ -5,8 +5,9 @@
 Each run writes all tables of one log into a folder of its own, as Parquet, Delta or Iceberg in
 turn. Executors are killed at random moments, and in most runs the driver too, which is then started
 again, until it succeeds. At the end a reader counts: each offset must be in the ledger once, and
-all tables must have the rows that a run on one machine without failures writes. Delta and Iceberg
-need a PySpark that their connectors fit: `pip install --target DIRECTORY pyspark==4.1.1`.
+all tables must have the rows that a run on one machine without failures writes. Ctrl-C ends the
+runs, and those that have ended are counted. Delta and Iceberg need a PySpark that their connectors
+fit: `pip install --target DIRECTORY pyspark==4.1.1`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,13 +29,18 @@ from typing import Annotated, Any
 import typer
 from quorate.spark.formats import TableFormat
 
-from tests.processes import POLL_S, QUORATE, ROOT, environment
+from tests.processes import HOST, POLL_S, QUORATE, ROOT, environment
 from tests.s3 import CLIENT, S3Server, gateway
 from tests.spark_cluster.standalone import SparkCluster
 
 BUCKET = "bucket"
+CHECK = "tests.spark_cluster.check"
+CACHE = Path.home() / ".ivy2.5.2" / "cache"
+"""What Spark has downloaded before."""
 DRIVERS_KILLED_MAX = 2
 ATTEMPT_S = 900.0
+FIRST_S = 90.0
+"""How long a run may take that nothing interrupts, until one has been seen."""
 
 
 @dataclass
@@ -58,6 +65,10 @@ class Harness:
         self.random = random.Random(seed)
         self.server = S3Server(gateway(folder), folder / "s3", BUCKET)
         self.cluster = SparkCluster(spark, folder)
+        self.ivy = folder / "ivy"
+        self.ivy.mkdir()
+        if CACHE.is_dir():
+            (self.ivy / "cache").symlink_to(CACHE)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -67,38 +78,62 @@ class Harness:
             **CLIENT,
             "PYTHONPATH": os.pathsep.join(filter(None, paths)),
             "SPARK_HOME": str(self.spark),
+            "SPARK_LOCAL_IP": HOST,
         }
 
-    def driver(self, log: Path, table_format: TableFormat, out: str, *more: str) -> list[str]:
-        settings = {**self.server.of_hadoop, "spark.executor.memory": "1g"}
+    @property
+    def settings(self) -> dict[str, str]:
+        """Spark's. The packages are on the class path: else each executor copies 600 MB."""
+        path = ":".join(map(str, sorted((self.ivy / "jars").glob("*.jar"))))
+        return {
+            **self.server.of_hadoop,
+            "spark.driver.extraClassPath": path,
+            "spark.executor.extraClassPath": path,
+        }
+
+    def driver(
+        self,
+        log: Path,
+        table_format: TableFormat,
+        out: str,
+        settings: Mapping[str, str],
+        *more: str,
+    ) -> list[str]:
         confs = [word for item in settings.items() for word in ("--conf", "=".join(item))]
-        where = ("--sink", table_format.value, "--out", out, "--packages", self.packages)
+        where = ("--sink", table_format.value, "--out", out, "--json")
         return [sys.executable, *QUORATE, "pipeline", "run", str(log), *where, *confs, *more]
 
     def expected(self, log: Path) -> dict[str, int]:
-        """The rows of each table, as written on one machine without failures."""
-        command = self.driver(log, TableFormat.PARQUET, f"{self.folder}/expected", "--json")
+        """The rows of each table, as written on one machine without failures.
+
+        Downloads the packages.
+        """
+        out, packages = f"{self.folder}/expected", ("--packages", self.packages)
+        ivy = {"spark.jars.ivy": str(self.ivy)}
+        command = self.driver(log, TableFormat.PARQUET, out, ivy, *packages)
         done = subprocess.run(command, env=self.environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr[-3000:]
         rows: dict[str, int] = json.loads(done.stdout)["rows"]
         return rows
 
-    def run(self, log: Path, run: Run, usual_s: float) -> None:
-        """Until a driver succeeds; usual_s: how long that takes without failures."""
+    def run(self, log: Path, run: Run, usual_s: float) -> float:
+        """Until a driver succeeds; usual_s: how long that takes. Returns how long it took."""
         began = time.monotonic()
         kills = self.random.choice((0, 1, 1, DRIVERS_KILLED_MAX))
         while True:
+            attempt_began = time.monotonic()
             end_s = self.random.uniform(0.1, 0.95) * usual_s if run.drivers_killed < kills else None
             if self.attempt(log, run, usual_s, end_s):
                 break
         run.seconds = time.monotonic() - began
+        return time.monotonic() - attempt_began
 
     def attempt(self, log: Path, run: Run, usual_s: float, end_s: float | None) -> bool:
         """One driver. end_s: when it is killed. Returns whether it has written all tables."""
         output = self.folder / "driver.out"
-        command = self.driver(
-            log, run.table_format, run.root, "--master", self.cluster.url, "--json"
-        )
+        settings = {**self.settings, "spark.executor.memory": "1g"}
+        where = ("--master", self.cluster.url)
+        command = self.driver(log, run.table_format, run.root, settings, *where)
         with output.open("wb") as out, output.with_suffix(".err").open("wb") as errors:
             process = subprocess.Popen(
                 command, env=self.environment, stdout=out, stderr=errors, start_new_session=True
@@ -130,10 +165,15 @@ class Harness:
 
     def seen(self, runs: Sequence[Run]) -> list[dict[str, Any]]:
         """What a reader finds of each run."""
-        settings = {**self.server.of_hadoop, "spark.jars.packages": self.packages}
         outputs = [f"{run.table_format.value}={run.root}" for run in runs]
         done = subprocess.run(
-            [sys.executable, "-m", "tests.spark_cluster.check", json.dumps(settings), *outputs],
+            [
+                sys.executable,
+                "-m",
+                "tests.spark_cluster.check",
+                json.dumps(self.settings),
+                *outputs,
+            ],
             env=self.environment,
             capture_output=True,
             text=True,
@@ -181,25 +221,18 @@ def main(
             expected = harness.expected(log)
             print(f"seed {seed}; {records} records; expected rows {expected}", flush=True)
             done: list[Run] = []
-            usual_s = dict.fromkeys(TableFormat, 0.0)
-            for table_format in TableFormat:
-                # Without failures: downloads the connector, and shows how long a run takes.
-                first = Run(table_format, f"s3a://{BUCKET}/usual-{table_format.value}")
-                for _ in range(2):
-                    began = time.monotonic()
-                    assert harness.attempt(log, first, ATTEMPT_S * 2, None)
-                    usual_s[table_format] = time.monotonic() - began
-                print(f"{table_format}: {usual_s[table_format]:.0f} s without failures", flush=True)
-            for number in range(runs):
-                table_format = tuple(TableFormat)[number % len(TableFormat)]
-                run = Run(table_format, f"s3a://{BUCKET}/run-{number}")
-                harness.run(log, run, usual_s[table_format])
-                print(
-                    f"run {number} {table_format}: executors killed {run.executors_killed}, "
-                    f"drivers killed {run.drivers_killed}, {run.seconds:.0f} s",
-                    flush=True,
-                )
-                done.append(run)
+            usual_s = dict.fromkeys(TableFormat, FIRST_S)
+            with suppress(KeyboardInterrupt):
+                for number in range(runs):
+                    table_format = tuple(TableFormat)[number % len(TableFormat)]
+                    run = Run(table_format, f"s3a://{BUCKET}/run-{number}")
+                    usual_s[table_format] = harness.run(log, run, usual_s[table_format])
+                    print(
+                        f"run {number} {table_format}: executors killed {run.executors_killed}, "
+                        f"drivers killed {run.drivers_killed}, {run.seconds:.0f} s",
+                        flush=True,
+                    )
+                    done.append(run)
             wrong = 0
             for run, seen in zip(done, harness.seen(done), strict=True):
                 for problem in problems(run, seen, expected):

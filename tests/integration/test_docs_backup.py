@@ -4,39 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from tests.integration.conftest import append
-from tests.integration.support import Node, Quorum, free_ports, here, until
+from tests.integration.support import Node, Quorum, here, until
 from tests.integration.terminal import Terminal
+from tests.integration.test_backup import archived_end
 from tests.tools.documents import block, command_lines
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
-    """A controller with 40 records, the only voter of its quorum."""
-    node = Node(tmp_path, 9, free_ports(1)[0])
-    node.format("--standalone")
-    node.start()
-    try:
-        node.wait_said("leads epoch 1")
-        asyncio.run(append(node.address, 40))
-        yield node
-    finally:
-        node.kill()
-
-
-def test_backups_and_restores(node: Node, tmp_path: Path) -> None:
+def test_backups_and_restores(lone_node: Node, tmp_path: Path) -> None:
+    asyncio.run(append(lone_node.address, 40))
     new = Quorum(tmp_path / "new", (1, 2))
     first, second = new.nodes.values()
     names = {
-        "HOST:PORT": node.address,
+        "HOST:PORT": lone_node.address,
         "/backups/metadata": tmp_path / "archive",
         "1.properties": first.properties,
         "2.properties": second.properties,
@@ -50,7 +37,7 @@ def test_backups_and_restores(node: Node, tmp_path: Path) -> None:
         terminal.run(create)
         terminal.run(follow)
         before = archived_end(tmp_path / "archive")
-        asyncio.run(append(node.address, 1))
+        asyncio.run(append(lone_node.address, 1))
         until("a new record is archived", lambda: archived_end(tmp_path / "archive") > before)
         assert terminal.run(listing)
         assert terminal.run(verify)
@@ -61,14 +48,15 @@ def test_backups_and_restores(node: Node, tmp_path: Path) -> None:
     for line in (prune, alone):
         assert Terminal(tmp_path, names).run(line)
     terminal = Terminal(tmp_path, names)
-    ends = {}
+    ends = []
     for line in reversed(restores):
         shutil.rmtree(first.data, ignore_errors=True)
         _, *arguments = terminal.localized(line).split()
         done = here(*arguments, "--json").json()
-        ends["time" if "--to-time" in line else "offset" if "--to-offset" in line else ""] = done
-    assert ends["offset"]["endOffset"] == 20
-    assert ends["time"]["endOffset"] <= before < ends[""]["endOffset"]
+        ends.append(done["endOffset"])
+    to_time, to_offset, whole = ends
+    assert to_offset == 20
+    assert to_time <= before < whole
     grow(new, done["clusterId"], tmp_path)
 
 
@@ -86,8 +74,3 @@ def grow(new: Quorum, cluster_id: str, folder: Path) -> None:
             new.until_voters(1, 2)
     finally:
         first.kill()
-
-
-def archived_end(target: Path) -> int:
-    ran = here("backup", "list", target, "--json")
-    return -1 if ran.status else int(ran.json()["runs"][-1]["endOffset"])

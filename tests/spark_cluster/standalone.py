@@ -23,7 +23,11 @@ class SparkCluster:
         self.port = port
         self.url = f"spark://{HOST}:{port}"
         program = home / "bin" / "spark-class"
-        variables = {"SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
+        variables = {
+            "SPARK_HOME": str(home),
+            "PYSPARK_PYTHON": sys.executable,
+            "SPARK_LOCAL_IP": HOST,
+        }
         where = ("--host", HOST, "--webui-port")
         master = ("org.apache.spark.deploy.master.Master", *where, pages[0], "--port", port)
         self.master = _Daemon("master", folder, variables, program, *master)

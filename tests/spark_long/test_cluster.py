@@ -23,6 +23,7 @@ from tests.tools.documents import block, command_lines
 
 HOME = Path(pyspark.__file__).parent
 BUCKET = "bucket"
+LOCAL = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": HOST}
 PROGRAM = """
 import sys
 from quorate.spark.session import build_session
@@ -47,7 +48,7 @@ class ConnectServer(Process):
 
     @property
     def variables(self) -> Mapping[str, str]:
-        return {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": os.pathsep.join(sys.path)}
+        return {**LOCAL, "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
 @pytest.fixture
@@ -78,7 +79,7 @@ def run_line(line: str, names: Mapping[str, str], more: str = "", home: Path = H
     own["PYTHONPATH"] = os.pathsep.join((str(home.parent), str(ROOT), *sys.path))
     done = subprocess.run(
         [*programs[program], *arguments],
-        env={**os.environ, **CLIENT, "PYSPARK_PYTHON": sys.executable, **own},
+        env={**os.environ, **CLIENT, **LOCAL, **own},
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -349,7 +349,7 @@ Action = (
 
 
 def targets(action: Action) -> tuple[str, ...]:
-    """The object that an action changes. Failed attempts are counted and delayed for each."""
+    """The objects that an action changes. Failed attempts are counted and delayed for each."""
     match action:
         case ApplyObjects(names):
             return names

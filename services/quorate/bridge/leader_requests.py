@@ -71,7 +71,7 @@ class KafkaLeader:
 
     @property
     def current(self) -> m.CurrentLeader:
-        """The leader as gRPC clients are told it: they cannot use its endpoint."""
+        """The leader in responses over gRPC, without its endpoint, which clients cannot use."""
         return m.CurrentLeader(self.epoch, self.id)
 
     def __str__(self) -> str:

@@ -111,7 +111,7 @@ def recovered_snapshot(snapshot: OffsetAndEpoch, info: SnapshotInfo) -> Recovere
 
 @dataclass(slots=True)
 class _Scan:
-    """The contents of the segments so far."""
+    """The result of the scan of the segments so far."""
 
     control_from: int
     end_offset: int | None = None

@@ -224,7 +224,7 @@ class SnapshotStore:
         return self.directory / (snapshot_name(snapshot) + PART_SUFFIX)
 
     def last_timestamp(self, snapshot: OffsetAndEpoch) -> int:
-        """The timestamp of the last record in a checkpoint, read from its first batch."""
+        """The timestamp of the last record that a checkpoint covers, from its header."""
         with self.open(snapshot) as reader:
             path = self.path(snapshot)
             for _, _, control in scan_snapshot(path, reader.descriptor, reader.size):

@@ -194,7 +194,7 @@ class LogWriter:
                     operation.done.set()
 
     def _take(self) -> list[Operation]:
-        """Take the queued batches, up to the group's limit; [] when stopping with none left."""
+        """Take the queued operations, up to the group's limit; [] when stopping with none left."""
         while True:
             with self._ready:
                 if not self._queue and not self._stopping:

@@ -305,7 +305,7 @@ class Core:
         return Unattached(state.epoch, leader_id, state.voted, deadline)
 
     def _other_voters_shuffled(self) -> tuple[ReplicaKey, ...]:
-        """The voters in random order: a restarted leader does not know whose log is the longest."""
+        """The other voters in random order: a restarted leader does not know the longest log."""
         others = [voter.key for voter in self.voters if voter.id != self.local.id]
         shuffled = []
         while others:

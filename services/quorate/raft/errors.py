@@ -36,4 +36,4 @@ class FatalError(RaftError):
 
 
 class CorruptionError(FatalError):
-    """The files on disk contradict each other."""
+    """The data on disk are inconsistent."""

@@ -266,7 +266,7 @@ def _begin_snapshot(core: Core, role: Follower, snapshot: OffsetAndEpoch) -> Non
 
 
 def snapshot_position(core: Core, snapshot: OffsetAndEpoch, position: int) -> None:
-    """The number of bytes of the snapshot that have been received."""
+    """Note how many bytes of the snapshot have been received."""
     role = core.role
     if isinstance(role, Follower) and role.snapshot == snapshot and core.installing is None:
         role.snapshot_position = position

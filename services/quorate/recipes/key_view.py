@@ -54,7 +54,7 @@ class KeyView:
         self._guard = asyncio.Lock()
 
     def get(self, key: bytes) -> Entry:
-        """The entries as of the last refresh."""
+        """The entry of a key as of the last refresh."""
         return self.entries.get(key, NO_ENTRY)
 
     async def refresh(self) -> None:

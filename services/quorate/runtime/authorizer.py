@@ -72,7 +72,7 @@ _METADATA_METHODS = KAFKA_OPERATIONS.keys() | {
 
 
 class PeerIdentity(StrEnum):
-    """The identity that a peer's certificate must prove (rule 1)."""
+    """Whether a peer must prove by certificate which node it is (rule 1)."""
 
     AUTO = "auto"
     REQUIRED = "required"

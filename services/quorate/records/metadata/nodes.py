@@ -28,7 +28,7 @@ IN_CONTROLLED_SHUTDOWN = 1
 
 @structure
 class RegisteredEndpoint(Structure):
-    """An endpoint of a node."""
+    """A registered endpoint of a node."""
 
     name: String = ""
     host: String = ""

@@ -123,7 +123,7 @@ class PartitionOffsets:
 
 @dataclass(frozen=True, slots=True)
 class LocatedBroker:
-    """The address of a broker's listener."""
+    """A broker and the endpoints at which it listens."""
 
     id: int
     endpoints: tuple[Endpoint, ...]

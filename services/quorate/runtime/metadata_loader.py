@@ -77,6 +77,7 @@ class MetadataLoader:
         self._on_fatal = on_fatal
         self._offset = 0
         self._committed = 0
+        self._has_caught_up = False
         self._in_use = False
         self._listeners: list[Listener] = []
         self._wake = asyncio.Event()
@@ -91,8 +92,11 @@ class MetadataLoader:
 
     @property
     def has_caught_up(self) -> bool:
-        """Whether a high watermark is known, and everything before it is in the image."""
-        return 0 < self._committed <= self._offset
+        """Whether everything before a high watermark has been in the image.
+
+        Stays true: a busy log commits before the image has what was committed last.
+        """
+        return self._has_caught_up
 
     def add_listener(self, listener: Listener) -> None:
         """Call `listener` after each change, and immediately with the existing metadata, if any."""
@@ -111,6 +115,7 @@ class MetadataLoader:
     def committed(self, high_watermark: int) -> None:
         """Note that the high watermark has advanced."""
         self._committed = max(self._committed, high_watermark)
+        self._note_caught_up()
         self._wake.set()
 
     async def reached(self, offset: int) -> None:
@@ -239,6 +244,7 @@ class MetadataLoader:
     ) -> None:
         self.image = image
         self._offset = end_offset
+        self._note_caught_up()
         if changes is not None:
             self._in_use = True
             for listener in self._listeners:
@@ -250,3 +256,6 @@ class MetadataLoader:
             elif not future.done():
                 future.set_result(None)
         self._waiting = still
+
+    def _note_caught_up(self) -> None:
+        self._has_caught_up = self._has_caught_up or 0 < self._committed <= self._offset

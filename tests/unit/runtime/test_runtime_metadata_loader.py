@@ -144,6 +144,21 @@ async def test_what_is_committed_is_replayed_and_told_and_nothing_beyond(tmp_pat
         assert followed.failures == []
 
 
+async def test_a_busy_log_does_not_take_back_that_the_image_has_caught_up(tmp_path: Path) -> None:
+    """Else an authorizer that was not asked before refuses everybody while others append."""
+    log = Log(tmp_path)
+    first, second = log.metadata(*topic()), log.metadata(config("1"))
+    async with following(log) as followed:
+        assert not followed.loader.has_caught_up, "no high watermark is known"
+        followed.loader.committed(first)
+        assert not followed.loader.has_caught_up
+        await followed.reach(first)
+        assert followed.loader.has_caught_up
+        followed.loader.committed(second)
+        assert followed.loader.offset == first
+        assert followed.loader.has_caught_up
+
+
 async def test_batches_of_applications_are_passed_over(tmp_path: Path) -> None:
     log = Log(tmp_path)
     log.application(b"one", b"two")

@@ -113,7 +113,8 @@ class LogStream:
     """The log from `request.from_offset` on, from `opened` and then from other nodes.
 
     position: the offset at which it continues. is_served: whether a node serves it. is_at_end: that
-    node has sent all that it knew to be committed. request: also of the streams that follow.
+    node has sent all that it knew to be committed. is_ahead: when it opened, the log was not yet
+    at the position, and nothing has come since. request: also of the streams that follow.
     """
 
     def __init__(self, opener: StreamOpener, request: ReadRequest, opened: OpenRead) -> None:
@@ -131,6 +132,7 @@ class LogStream:
         self._opened_ms = now_ms()
         self.is_served = True
         self.is_at_end = self.position >= opened.first.high_watermark
+        self.is_ahead = 0 <= opened.first.high_watermark < self.position
 
     async def next(self) -> DecodedChunk:
         """The next chunk that goes beyond the position.
@@ -208,6 +210,7 @@ class LogStream:
             self._backoff.reset()
         if self.position == begin:
             return None
+        self.is_ahead = False
         size_bytes = len(chunk.records) + RECORD_BYTES * (len(records) + 1)
         return DecodedChunk(records, self.position, size_bytes)
 

@@ -52,6 +52,10 @@ class SharedStream:
     def is_at_end(self) -> bool:
         return self._source.is_at_end
 
+    @property
+    def is_ahead(self) -> bool:
+        return self._source.is_ahead
+
     def covers(self, position: int) -> bool:
         """Whether a watcher at the position can join."""
         source = self._source

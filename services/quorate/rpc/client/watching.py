@@ -8,7 +8,8 @@ Rules:
    keeps those that all have taken. When these are more than `WINDOW_BYTES`, the oldest goes.
 3. A watcher joins a stream only within its window, which has no gaps. If there is no such stream,
    as for one that begins in history, it opens one. It leaves that for the shared one once it has
-   reached the end of the log. If there is no shared stream, its own becomes the shared one.
+   reached the end of the log. If there is no shared stream, its own becomes the shared one. One
+   that begins beyond the end does so once the log has reached it: others could not join before.
 4. A stream reads its next chunk once one of its watchers waits for it, so it goes at the pace of
    the quickest. A slower one that the window has left behind continues as in rule 3.
 5. A stream continues at other nodes by itself. A watcher that comes while no node serves it
@@ -91,7 +92,7 @@ class StreamPool:
         """The stream at the end of the log that the others join, if there is one."""
         if self._shared is None or not self._shared.is_served:
             for stream in self._streams:
-                if stream.is_served and stream.is_at_end:
+                if stream.is_served and stream.is_at_end and not stream.is_ahead:
                     stream.keeps_window = True
                     self._shared = stream
                     break

@@ -35,6 +35,7 @@ ALONE_S = 4.0
 
 QUIET = {"metadata.max.idle.interval.ms": 0}
 """The last batch is a client's."""
+FETCH_TIMEOUT = "controller.quorum.fetch.timeout.ms"
 
 Damage = Callable[[Path, random.Random], object]
 
@@ -224,7 +225,8 @@ def remove_segments_and_epochs(data: Path, choices: random.Random) -> object:
 async def test_a_follower_from_an_older_copy_cannot_outvote_the_rest(
     make_quorum: MakeQuorum, tmp_path: Path
 ) -> None:
-    quorum = await make_quorum(**QUIET)
+    # The leader must not resign before the copy has started and fetched, alone with it.
+    quorum = await make_quorum(**QUIET, **{FETCH_TIMEOUT: 10_000})
     ledger = Ledger(quorum)
     await ledger.write(SOME)
     await quorum.whole()
@@ -237,6 +239,8 @@ async def test_a_follower_from_an_older_copy_cannot_outvote_the_rest(
     await ledger.write(SOME)
     rolled.kill()
     before = {node.id: node.log_file.stat().st_size for node in (leader, rolled)}
+    for node in (rolled, late):
+        node.configure({FETCH_TIMEOUT: None})  # they elect within ALONE_S
     restart_with(rolled, tmp_path / "older")
     # Its first fetch is enough: the leader knows what it acknowledged.
     await quorum.settled(rolled)

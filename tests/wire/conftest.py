@@ -16,6 +16,7 @@ from tests.wire.takeover_support import PORT_OFFSET
 AT_GOLDEN_ENDPOINTS = {
     "test_metadata_listing",
     "test_metadata_roundtrip",
+    "test_recovered_directories",
     "test_takeover",
     "test_takeover_golden",
 }

@@ -65,7 +65,6 @@ _PREFIX = re.compile(
 _NO_NAME = re.compile(r"(?:address lookup failed for|errors? resolving) [^]]*?: ([^:\][]+)\]?$")
 
 _KINDS = {
-    grpc.StatusCode.DEADLINE_EXCEEDED: TransportKind.TIMEOUT,
     grpc.StatusCode.UNAUTHENTICATED: TransportKind.UNAUTHENTICATED,
     grpc.StatusCode.PERMISSION_DENIED: TransportKind.UNAUTHENTICATED,
     grpc.StatusCode.UNIMPLEMENTED: TransportKind.NOT_SERVED,
@@ -89,6 +88,8 @@ def status_error(address: str, code: grpc.StatusCode, details: str) -> Transport
         kind = TransportKind.OTHER_CLUSTER
     elif code is grpc.StatusCode.OK:
         kind, text = TransportKind.BROKEN, "the peer ended the stream"
+    elif code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        kind, text = TransportKind.TIMEOUT, "no answer in time"
     else:
         kind = _KINDS.get(code, TransportKind.FAILED)
     return TransportError(kind, address, text)

@@ -142,18 +142,23 @@ class QuorumClient(LeaderClient):
     async def describe_quorum(self) -> QuorumDescription:
         """The leader's view; without a leader, the view with the highest epoch.
 
-        Takes about two seconds at most. Raises UnreachableError if no node answers; AdminError.
+        Takes about two seconds at most if a node answers or all connections fail, else up to
+        `request_timeout_ms`. Raises UnreachableError if no node answers; AdminError.
         """
         started = now_ms()
         attempts: dict[str, str] = {}
         best: QuorumDescription | None = None
         while True:
-            for view in await self._views(attempts):
+            slow: set[str] = set()
+            for view in await self._views(attempts, slow):
                 if view.is_leaders_view:
                     return view
                 if best is None or view.response.leader.epoch >= best.response.leader.epoch:
                     best = view
-            if now_ms() - started >= min(LEADER_WAIT_MS, self.request_timeout_ms):
+            # A node that is connected but late may answer the next request.
+            is_waiting = best is None and bool(slow)
+            wait_ms = self.request_timeout_ms if is_waiting else LEADER_WAIT_MS
+            if now_ms() - started >= min(wait_ms, self.request_timeout_ms):
                 break
             await asyncio.sleep(DESCRIBE_PAUSE_MS / 1000)
         if best is None:
@@ -161,14 +166,18 @@ class QuorumClient(LeaderClient):
             raise UnreachableError(attempts)
         return best
 
-    async def _views(self, attempts: dict[str, str]) -> list[QuorumDescription]:
-        """The views of all known nodes, requested at once, then of the leaders that they name."""
+    async def _views(self, attempts: dict[str, str], slow: set[str]) -> list[QuorumDescription]:
+        """The views of all known nodes, requested at once, then of the leaders that they name.
+
+        Adds the other nodes to `attempts`, and those that did not answer in time also to `slow`.
+        """
         asked: set[Address] = set()
         views: list[QuorumDescription] = []
         wanted = self._route.order()
         while wanted and not any(view.is_leaders_view for view in views):
             asked.update(wanted)
-            answers = await asyncio.gather(*(self._view(address, attempts) for address in wanted))
+            asking = (self._view(address, attempts, slow) for address in wanted)
+            answers = await asyncio.gather(*asking)
             found = [view for view in answers if view is not None]
             views += found
             named: list[Address] = []
@@ -179,7 +188,9 @@ class QuorumClient(LeaderClient):
             wanted = [address for address in dict.fromkeys(named) if address not in asked]
         return views
 
-    async def _view(self, address: Address, attempts: dict[str, str]) -> QuorumDescription | None:
+    async def _view(
+        self, address: Address, attempts: dict[str, str], slow: set[str]
+    ) -> QuorumDescription | None:
         shown = format_address(*address)
         request = DescribeQuorumRequest(self._cluster.id)
         try:
@@ -193,6 +204,8 @@ class QuorumClient(LeaderClient):
             if code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED.name:
                 raise AdminError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, text) from None
             attempts[shown] = error.text
+            if error.kind is TransportKind.TIMEOUT:
+                slow.add(shown)
             return None
         if response.error not in (ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER):
             attempts[shown] = f"{response.error.name} {response.message}".rstrip()

@@ -111,6 +111,10 @@ def namespace(images: Images) -> Iterator[Lab]:
             run("kubectl", "delete", "namespace", name, "--wait=false")
 
 
+STEADY = r"quorum.config.controller\.quorum\.fetch\.timeout\.ms=4000"
+"""For the chart, where no append may fail: a machine that stalls for a second does not elect."""
+
+
 @pytest.fixture
 def lab(images: Images) -> Iterator[Lab]:
     """A namespace for one test."""
@@ -122,7 +126,7 @@ def lab(images: Images) -> Iterator[Lab]:
 def standing(images: Images) -> Iterator[Lab]:
     """A release of three voters that the tests of a module share; each leaves it that way."""
     with namespace(images) as made:
-        made.install()
+        made.install(STEADY)
         made.until_ready(3)
         yield made
 

@@ -123,7 +123,7 @@ def test_a_lost_majority_is_refused_and_recovered_by_hand(
     lab.until_ready(3)
     figures.add("a lost majority recovered by hand", time.monotonic() - began)
     assert lab.directories()[survivor] == kept
-    assert load.is_writing()
+    lab.until("it writes", load.is_writing)
     load.finish()
 
 

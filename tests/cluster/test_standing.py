@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.cluster import figures
+from tests.cluster.conftest import STEADY
 from tests.cluster.lab import KEY, Lab, Writer
 from tests.tools.documents import block, command_lines
 
@@ -39,7 +40,7 @@ def test_a_pod_is_deleted_while_the_operator_is_down(standing: Lab, load: Writer
     load.mark()
     lab.kubectl("delete", "pod", f"{lab.name}-{leader}", "--force", "--grace-period=0")
     lab.until("it writes again", load.is_writing)
-    figures.add("leader's pod deleted, no operator", 0, load.longest_gap_ms())
+    figures.add("leader's pod deleted, no operator, fetch timeout 4 s", 0, load.longest_gap_ms())
     lab.kubectl("scale", operator, "--replicas=1")
 
 
@@ -98,7 +99,7 @@ def test_a_kafka_broker_gets_a_certificate(standing: Lab, tmp_path: Path) -> Non
     broker = (tmp_path / "broker.pem").read_text()
     assert broker.index("PRIVATE KEY") < broker.index("BEGIN CERTIFICATE")
     assert "BEGIN CERTIFICATE" in (tmp_path / "ca.crt").read_text()
-    lab.install()
+    lab.install(STEADY)
     lab.until_ready(3)
 
 
@@ -159,7 +160,7 @@ def test_the_authority_is_replaced_under_load(standing: Lab, load: Writer) -> No
     assert load.failed() == 0
     # Whoever connects anew, with the files of now, is let in.
     lab.lead_from((lab.leader + 1) % 3)
-    assert load.is_writing()
+    lab.until("it writes", load.is_writing)
 
 
 def served_certificate(lab: Lab, ordinal: int) -> str:
@@ -200,7 +201,7 @@ def test_volumes_outlive_the_release(standing: Lab) -> None:
     assert len(lab.uids("pvc")) == 3
     lab.until("the operator's lease is gone", lambda: not lab.exists("lease", "quorate-operator"))
     began = time.monotonic()
-    lab.install()
+    lab.install(STEADY)
     lab.until_ready(3)
     figures.add("installed again onto its volumes", time.monotonic() - began)
     assert lab.status["clusterId"] == cluster_id

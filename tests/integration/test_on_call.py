@@ -14,7 +14,7 @@ from tests.integration.metadata_support import brokers
 from tests.integration.support import HOST, Node, Quorum, here, quorate, succeed, until
 
 BROKER = 11
-SESSION_S = 2
+SESSION_S = 6
 
 pytestmark = pytest.mark.slow
 

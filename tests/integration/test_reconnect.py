@@ -19,6 +19,7 @@ from tests.integration.support import HOST, free_ports
 
 AWAY_S = 1.5
 RETRY_S = 0.05
+TIMEOUT_MS = 10_000
 
 
 async def outcome(channels: Channels, port: int) -> TransportKind:
@@ -26,7 +27,7 @@ async def outcome(channels: Channels, port: int) -> TransportKind:
     request, reply = quorum_pb2.NodeStatusRequest(), quorum_pb2.NodeStatusResponse
     with channels.use(HOST, port) as link:
         with pytest.raises(TransportError) as failed:
-            await channels.unary(link, NODE_STATUS, request, reply, 1_000)
+            await channels.unary(link, NODE_STATUS, request, reply, TIMEOUT_MS)
         return failed.value.kind
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -103,6 +104,14 @@ class Trio:
 
         number: int = await until("a leader", found)
         return number - 1
+
+
+def without_stalls(errors: str) -> str:
+    """What a program's node printed on stderr, without warnings that the machine stalled."""
+    loop = r"the event loop was blocked for .*, longer than the fetch timeout of .*"
+    silent = r"the disk has completed no sync for .*, longer than the fetch timeout of .*"
+    slow = r"the disk of .* is slow: one sync took .*"
+    return re.sub(rf"^(?:{loop}|{silent}|{slow})\n", "", errors, flags=re.MULTILINE)
 
 
 async def until(what: str, condition: Callable[[], Any]) -> Any:

@@ -22,21 +22,22 @@ from tests.integration.embedded_support import (
     settings,
     without_stalls,
 )
-from tests.processes import HOST, environment, free_ports, until
+from tests.processes import HOST, WAIT_S, environment, free_ports, until
 
 
 class Blocking(KeyValues):
-    """Blocks in apply, and remembers the threads that called it."""
+    """Blocks in apply until `may_apply`, and remembers the threads that called it."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.may_apply = threading.Event()
         self.threads: set[int] = set()
         self.node: quorate.sync.Node | None = None
         self.refused: list[str] = []
 
     def apply(self, batch: Sequence[quorate.Record]) -> None:
         self.threads.add(threading.get_ident())
-        time.sleep(0.05)
+        assert self.may_apply.wait(WAIT_S)
         super().apply(batch)
 
     def leadership_acquired(self, epoch: int) -> None:
@@ -63,7 +64,8 @@ def test_a_state_machine_may_block_and_append(alone: Settings) -> None:
     node = machine.node = quorate.sync.Node(alone, machine)
     with node:
         last = [node.append([(b"a", b"%d" % number)]) for number in range(20)][-1]
-        assert len(machine.offsets) < 20, "an append does not wait for the state machine"
+        assert machine.offsets == [], "an append does not wait for the state machine"
+        machine.may_apply.set()
         node.applied(last.base_offset)
         assert machine.values[b"a"] == b"19"
         index = node.read_index()

@@ -26,6 +26,8 @@ STOP_S = 120.0
 SERVERS = "controller.quorum.bootstrap.servers"
 VOTERS = "controller.quorum.voters"
 CATCH_UP_S = 120.0
+PATIENT = {"controller.quorum.fetch.timeout.ms": 6_000}
+"""Each election must have a kill or a removal as its cause, not a machine that stalls."""
 REPLICA = re.compile(r"^(\d+)\s+\S+\s+(-?\d+)\s.*\b(Leader|Follower|Observer)\s*$", re.MULTILINE)
 """A line of `describe --replication`: the id, the log end offset and the role."""
 
@@ -53,6 +55,8 @@ class MixedControllers(Controllers):
         self.kafkas: dict[int, KafkaNode] = {
             node: kafka_controller(folder, jars, node, self.ports, self.listener) for node in KAFKAS
         }
+        for kafka in self.kafkas.values():
+            kafka.settings |= PATIENT
         if static:
             self.make_static(self.kafkas.values())
         self.quorates: dict[int, Node] = {}
@@ -68,6 +72,7 @@ class MixedControllers(Controllers):
                     "quorate.kafka.listener.name": self.listener,
                     "quorate.peer.protocol": "kafka",
                     "controller.quorum.bootstrap.servers": self.addresses,
+                    **PATIENT,
                 }
             )
             self.quorates[node] = made

@@ -245,16 +245,27 @@ class Lab:
             "from pathlib import Path\n"
             "from quorate.raft.types import ReplicaKey\n"
             "from quorate.rpc.client.quorum_client import QuorumClient\n"
+            "from quorate.rpc.errors import ClientError\n"
             "from quorate.rpc.tls import TlsConfig\n"
             "async def main():\n"
             "    root = Path('/etc/quorate/tls')\n"
             f"    tls = TlsConfig(root / 'node-0.crt', Path('{KEY}'), root / 'ca.crt')\n"
             f"    server = '{self.name}-0.{self.namespace}.svc:9093'\n"
             "    async with QuorumClient([server], tls=tls) as client:\n"
-            f"        await client.transfer_leadership(ReplicaKey({ordinal}, '{directory}'))\n"
+            "        try:\n"
+            f"            await client.transfer_leadership(ReplicaKey({ordinal}, '{directory}'))\n"
+            "        except ClientError as error:\n"
+            "            print(error)\n"
             "asyncio.run(main())\n"
         )
-        self.kubectl_exec(0, "python", "-c", code)
+
+        def succeeds() -> bool:
+            refused = self.kubectl_exec(0, "python", "-c", code)
+            print(refused, end="")
+            return not refused
+
+        # The node may stall while it is asked to catch up, or another one may win.
+        self.until(f"leadership is transferred to node {ordinal}", succeeds)
         self.until(f"node {ordinal} leads", lambda: self.leader == ordinal)
 
     # --- faults -----------------------------------------------------------------------------------

@@ -63,6 +63,8 @@ CAUGHT_UP_MS = 3_000
 """A replica that reached the leader's log end within this time, by its clock, is caught up."""
 STATUS_TIMEOUT_S = 2.0
 CALL_TIMEOUT_MS = 10_000
+DESCRIBE_TIMEOUT_MS = 3_000
+"""Of the first look at a quorum: if all its nodes hang, other quorums wait no longer for it."""
 Locate = Callable[[str, str, int], tuple[str, int]]
 """Returns a node's host and port, given its Quorum's name and namespace and its ordinal."""
 PERMISSIONS_ALLOW = 3
@@ -457,6 +459,7 @@ async def _describe(
     quorum: QuorumResource, ordinals: Iterable[int], tls: TlsConfig | None, locate: Locate
 ) -> QuorumDescription | None:
     async with dial(quorum, ordinals, tls, locate) as client:
+        client.request_timeout_ms = DESCRIBE_TIMEOUT_MS
         try:
             return await client.describe_quorum()
         except ClientError:

@@ -35,6 +35,8 @@ from tests.integration.support import (
 
 CLEAR, SECURE = "CONTROLLER", "CONTROLLER_SSL"
 IDS = (1, 2, 3)
+FETCH_TIMEOUT_MS = 5_000
+"""So long that a stalled machine causes no election: a leader that stops hands over."""
 STAGE_TIMEOUT_S = 30.0
 POLL_S = 0.2
 
@@ -70,7 +72,7 @@ class Walkthrough:
                     "controller.quorum.bootstrap.servers": ",".join(self.addresses(CLEAR)),
                     "listener.security.protocol.map": f"{CLEAR}:PLAINTEXT",
                     "controller.quorum.election.timeout.ms": 300,
-                    "controller.quorum.fetch.timeout.ms": 1000,
+                    "controller.quorum.fetch.timeout.ms": FETCH_TIMEOUT_MS,
                 },
             )
             for i in IDS

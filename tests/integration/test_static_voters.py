@@ -35,6 +35,10 @@ from tests.integration.support import (
 
 IDS = (1, 2, 3)
 TIMEOUT_S = 2
+FETCH_TIMEOUT_MS = 5_000
+"""So long that a stalled machine causes no election: what a stopped leader does not hand over is
+noticed by refused connections.
+"""
 SLACK_S = 4
 """What a command may take beyond its timeout on a busy machine."""
 
@@ -47,7 +51,7 @@ def static(tmp_path: Path) -> Iterator[Quorum]:
         IDS,
         **{
             "controller.quorum.election.timeout.ms": 300,
-            "controller.quorum.fetch.timeout.ms": 1000,
+            "controller.quorum.fetch.timeout.ms": FETCH_TIMEOUT_MS,
         },
     )
     listed = ",".join(f"{node.id}@{node.address}" for node in quorum.nodes.values())

@@ -265,14 +265,14 @@ async def test_one_holder_at_a_time_with_growing_tokens(tmp_path: Path) -> None:
 
 async def test_a_lock_whose_holder_is_silent_is_taken_over(tmp_path: Path) -> None:
     async with quorum(tmp_path) as trio, clients(trio, 2) as (one, two):
-        silent = Lock(one, b"printer", owner="silent", ttl_s=1.5)
+        silent = Lock(one, b"printer", owner="silent", ttl_s=6)
         first = await silent.acquire()
         assert await Lock(two, b"printer").holder() == ("silent", first)
         with pytest.raises(quorate.MisuseError):
             await silent.acquire()
         other = Lock(two, b"printer", owner="other", ttl_s=20)
         taking = asyncio.create_task(other.acquire())
-        await asyncio.sleep(2.5)
+        await asyncio.sleep(7)  # more than the time to live: without a renewal it would expire
         assert not taking.done(), "it renews the lock"
         assert await other.holder() == ("silent", first), "a renewal keeps the token"
         assert silent._renewing is not None

@@ -21,10 +21,13 @@ pytestmark = [pytest.mark.timeout(120), pytest.mark.asyncio(loop_scope="module")
 
 IDS = (1, 2, 3)
 SOME = 100
-ELECTION_S = 10.0
-"""Within which another leads: twice the fetch and the election timeout, on a busy machine."""
-UNDISTURBED_S = 2.0
-CUT_S = 4.0
+FETCH_TIMEOUT_S = 4.0
+"""Longer than a busy machine stalls: with one voter cut off, a stall of any other one elects."""
+ELECTION_S = 15.0
+"""Within which another leads: three times the fetch and the election timeout."""
+CUT_S = 5.5
+"""The voter that is cut off stands meanwhile."""
+UNDISTURBED_S = 4.0
 LOSS_ROUNDS = 5
 """Of CUT_S: a slow machine sends few messages, and 2 of 100 get lost."""
 
@@ -66,7 +69,9 @@ class Lab:
 async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Lab]:
     """The quorum and its clients; at the end the whole history is checked."""
     network = Network(1)
-    quorum = FaultyQuorum(tmp_path_factory.mktemp("network"), None, IDS, network=network)
+    settings = {"controller.quorum.fetch.timeout.ms": int(FETCH_TIMEOUT_S * 1000)}
+    folder = tmp_path_factory.mktemp("network")
+    quorum = FaultyQuorum(folder, None, IDS, network=network, **settings)
     try:
         await quorum.start()
         load = Load(quorum.addresses)

@@ -7,6 +7,7 @@ Plaintext: a sender can claim to be any replica. With certificates it is limited
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -19,7 +20,7 @@ import pytest
 from quorate.common.error_codes import ErrorCode
 from quorate.controller.formatting import random_uuid
 from quorate.raft.epochs import BUDGET_EPOCHS, EPOCH_MAX
-from quorate.rpc.client.quorum_client import QuorumClient
+from quorate.rpc.client.quorum_client import ClientError, QuorumClient
 from quorate.rpc.fields import directory_to_wire
 from quorate.v1 import common_pb2, raft_pb2
 
@@ -226,10 +227,13 @@ async def test_real_votes_of_one_follower_do_not_stop_commits(attacked: Attacked
 
     async def write() -> None:
         nonlocal committed
-        async with QuorumClient(attacked.addresses, request_timeout_ms=3_000) as client:
+        async with QuorumClient(attacked.addresses, request_timeout_ms=20_000) as client:
             while time.monotonic() < end:
-                await client.append_value(b"w")
-                committed += 1
+                # A machine that stalls may cause an election, and the outcome of one append is
+                # unknown then.
+                with contextlib.suppress(ClientError):
+                    await client.append_value(b"w")
+                    committed += 1
 
     async def stand() -> None:
         nonlocal ignored

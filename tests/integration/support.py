@@ -79,6 +79,21 @@ def here(*arguments: object) -> Ran:
     return Ran(status, out.getvalue(), err.getvalue(), time.monotonic() - started)
 
 
+def answered(*arguments: object) -> Ran:
+    """Run a command here that a controller answers, in time.
+
+    It is repeated: a client gives up half a second after the timeout that it tells the controller,
+    which may stall for as long.
+    """
+
+    def found() -> Ran | None:
+        ran = here(*arguments)
+        return None if "no answer within" in ran.out + ran.err else ran
+
+    ran: Ran = until("a controller answers in time", found)
+    return ran
+
+
 def assert_error(ran: Ran, *said: str, status: int = 1) -> None:
     """One line on stderr that says all of `said`, and the status; no traceback, no noise."""
     assert ran.status == status, ran

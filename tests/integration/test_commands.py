@@ -20,6 +20,7 @@ from tests.integration.support import (
     FIRST_SEGMENT,
     Node,
     Quorum,
+    answered,
     assert_error,
     here,
     quorate,
@@ -108,7 +109,7 @@ def test_a_controller_that_does_not_answer_is_not_added(quorum: Quorum, make_nod
     absent = make_node(5, **{"controller.quorum.bootstrap.servers": quorum.addresses})
     absent.format("--no-initial-controllers")
     add = (*quorum.ask, "add-controller", "-c", absent.properties)
-    ran = here(*add, "--timeout", 2)
+    ran = answered(*add, "--timeout", 2)
     assert_error(ran, "REQUEST_TIMED_OUT", "to answer", absent.address)
     assert ran.seconds < SOON_S
     quorum.until_voters(1, 2, 3)

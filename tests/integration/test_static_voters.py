@@ -24,6 +24,7 @@ from tests.integration.support import (
     FIRST_SEGMENT,
     Node,
     Quorum,
+    answered,
     assert_clean,
     assert_error,
     here,
@@ -34,11 +35,11 @@ from tests.integration.support import (
 )
 
 IDS = (1, 2, 3)
-TIMEOUT_S = 2
 FETCH_TIMEOUT_MS = 5_000
 """So long that a stalled machine causes no election: what a stopped leader does not hand over is
 noticed by refused connections.
 """
+TIMEOUT_S = 2
 SLACK_S = 4
 """What a command may take beyond its timeout on a busy machine."""
 
@@ -187,7 +188,7 @@ def _lead_where_one_was_never_heard_of(quorum: Quorum) -> Node:
 
 def _upgrade_names_who_has_not_reported(quorum: Quorum, absent: Node) -> None:
     upgrade = (*quorum.features, "upgrade", "--feature", "kraft.version=1")
-    ran = here(*upgrade, "--timeout", TIMEOUT_S)
+    ran = answered(*upgrade, "--timeout", TIMEOUT_S)
     assert_error(ran, "1 out of 1 operation(s) failed.")
     assert ran.out == (
         "Could not upgrade kraft.version to 1. REQUEST_TIMED_OUT: timed out: "

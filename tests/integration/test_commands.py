@@ -58,6 +58,8 @@ def test_any_controller_describes_the_quorum(quorum: Quorum) -> None:
     assert status["kraftVersion"] == 1
     assert [o["id"] for o in status["currentObservers"]] == [4]
     leader = status["leaderId"]
+    # The observer may have fetched once, from the beginning, and not yet caught up.
+    until("all have caught up", lambda: _all_have_caught_up(quorum))
 
     lines = succeed(*quorum.ask, "describe", "--replication").out.splitlines()
     assert lines[0].split() == [
@@ -77,6 +79,14 @@ def test_any_controller_describes_the_quorum(quorum: Quorum) -> None:
     assert len(re.findall(r"\d+ ms ago", text)) == 8
     found = succeed(*quorum.ask, "describe", "--replication", "--json").json()
     assert sorted(row["nodeId"] for row in found) == [1, 2, 3, 4]
+
+
+def _all_have_caught_up(quorum: Quorum) -> bool:
+    ran = here(*quorum.ask, "describe", "--replication", "--json")
+    rows = ran.json() if ran.status == 0 else []
+    return len(rows) == 4 and all(
+        row["lag"] == 0 and row["lastCaughtUpTimestamp"] > 0 for row in rows
+    )
 
 
 # --- add, remove, transfer ------------------------------------------------------------------------

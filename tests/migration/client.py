@@ -16,6 +16,8 @@ from typing import Any
 from quorate.bridge import schemas as s
 from quorate.records.batch import build_data_batch, iter_batches, iter_records, stamp
 
+from tests.processes import until
+
 PRODUCE, METADATA = 0, 3
 VERSIONS = {
     PRODUCE: 9,
@@ -26,6 +28,9 @@ VERSIONS = {
     s.ALTER_PARTITION_REASSIGNMENTS: 0,
 }
 TIMEOUT_S = 10.0
+LEADS_S = 90.0
+NOT_LEADER = "6"
+"""Kafka's error code NOT_LEADER_OR_FOLLOWER, as `KafkaClient` tells it."""
 
 
 class KafkaClient:
@@ -144,6 +149,21 @@ class KafkaClient:
         answered = answer.responses[0].partition_responses[0]
         assert int(answered.error_code) == 0, answered.error_code
         return int(answered.base_offset)
+
+    def produce_first(self, topic: str, values: list[bytes], partition: int = 0) -> int:
+        """As soon as the broker leads: it says who leads a moment before it does."""
+        offsets: list[int] = []
+
+        def is_written() -> bool:
+            try:
+                offsets.append(self.produce(topic, values, partition=partition))
+            except AssertionError as error:
+                if str(error) != NOT_LEADER:
+                    raise
+            return bool(offsets)
+
+        until("it leads", is_written, LEADS_S)
+        return offsets[0]
 
     def fetch(self, topic: str, offset: int, partition: int = 0) -> list[tuple[int, bytes]]:
         """(offset, value) from there on. OSError, LookupError, AssertionError."""

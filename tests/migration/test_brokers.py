@@ -173,7 +173,7 @@ def test_real_brokers_migrate_and_go_back(cluster: Cluster, tmp_path: Path) -> N
     assert made.status == 0, made
     for topic in ("forwarded", "direct"):
         cluster.until_in_sync(topic, {1, 2})
-        assert cluster.client.produce(topic, [b"1", b"2"]) == 0
+        assert cluster.client.produce_first(topic, [b"1", b"2"]) == 0
         assert topic in quorum.image().topics.ids
     until("both say the same", lambda: in_step(cluster, quorum), STEP_S)
     assert cluster.client.delete_topic(cluster.brokers[0].address, "direct") == 0
@@ -191,7 +191,7 @@ def test_real_brokers_migrate_and_go_back(cluster: Cluster, tmp_path: Path) -> N
     cluster.create("moved", factor=1, address=cluster.brokers[0].address)
     from_, to = (1, 2) if _isr(quorum, "moved")[0] == 1 else (2, 1)
     cluster.until_in_sync("moved", {from_})
-    assert cluster.client.produce("moved", [b"1"]) == 0
+    assert cluster.client.produce_first("moved", [b"1"]) == 0
     assert cluster.client.reassign(cluster.brokers[0].address, "moved", to) == 0
     until("it has moved", lambda: _isr(quorum, "moved") == (to, (to,)), STEP_S)
     cluster.until_in_sync("moved", {to})
@@ -328,7 +328,7 @@ def test_real_brokers_go_on_in_kraft_mode_without_zookeeper(
         empty.kill()
         cluster.create("without", address=second.address)
         cluster.until_in_sync("without", {1, 2})
-        assert cluster.client.produce("without", [b"1"]) == 0
+        assert cluster.client.produce_first("without", [b"1"]) == 0
         cluster.load.stop()
         cluster.check_load(50)
 

@@ -28,8 +28,6 @@ from tests.kafka import KAFKA_4_3, KafkaNode
 from tests.migration.client import KafkaClient, Load
 
 START_S = 90.0
-NOT_LEADER = "6"
-"""Kafka's error code NOT_LEADER_OR_FOLLOWER, as `KafkaClient` tells it."""
 
 
 @pytest.fixture
@@ -108,22 +106,6 @@ def broker(quorum: KafkaQuorum, kafka_tool: Callable[..., str], tmp_path: Path) 
         yield address
 
 
-def produce_first(client: KafkaClient, topic: str, values: list[bytes], partition: int) -> int:
-    """As soon as the broker leads: it says who leads a moment before it does."""
-    offsets: list[int] = []
-
-    def is_written() -> bool:
-        try:
-            offsets.append(client.produce(topic, values, partition=partition))
-        except AssertionError as error:
-            if str(error) != NOT_LEADER:
-                raise
-        return bool(offsets)
-
-    until("it leads", is_written, START_S)
-    return offsets[0]
-
-
 @pytest.mark.timeout(240)
 def test_kafkas_broker_and_tools_on_quorates_quorum(
     broker: str, quorum: KafkaQuorum, kafka_tool: Callable[..., str]
@@ -134,7 +116,7 @@ def test_kafkas_broker_and_tools_on_quorates_quorum(
     )  # fmt: skip
     client = KafkaClient([broker])
     until("it leads", lambda: client.topics(broker).get("made", {}).keys() == {0, 1}, START_S)
-    assert produce_first(client, "made", [b"1", b"2"], partition=1) == 0
+    assert client.produce_first("made", [b"1", b"2"], partition=1) == 0
     assert [value for _, value in client.fetch("made", 0, partition=1)] == [b"1", b"2"]
     told = kafka_tool(
         "org.apache.kafka.tools.MetadataQuorumCommand", "--bootstrap-server", broker,
@@ -179,7 +161,7 @@ def test_kafkas_broker_over_mutual_tls_with_an_authorizer(
                 *(*create, "made"),
             )
             until("it leads", lambda: client.topics(broker).get("made", {}).keys() == {0}, START_S)
-            assert produce_first(client, "made", [b"1"], partition=0) == 0
+            assert client.produce_first("made", [b"1"], partition=0) == 0
             with pytest.raises(AssertionError, match="TopicAuthorizationException"):
                 kafka_tool(
                     *("org.apache.kafka.tools.TopicCommand", "--bootstrap-server", broker),
@@ -401,7 +383,7 @@ def test_kafkas_broker_and_tools_on_a_quickstart(
             client = KafkaClient([broker])
             assert client.create_topic(broker, "made") == 0
             until("it leads", lambda: client.topics(broker).get("made", {}).keys() == {0}, START_S)
-            assert produce_first(client, "made", [b"1"], partition=0) == 0
+            assert client.produce_first("made", [b"1"], partition=0) == 0
             described = kafka_tool(
                 "org.apache.kafka.tools.MetadataQuorumCommand", "--bootstrap-server", broker,
                 "describe", "--status",

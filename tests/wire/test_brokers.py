@@ -7,6 +7,7 @@ restarts, a failover and the cordoning of directories at the latest.
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -28,6 +29,11 @@ from tests.kafka import KAFKA_4_3, KafkaNode
 from tests.migration.client import KafkaClient, Load
 
 START_S = 90.0
+STALLS = re.compile(
+    r"the disk of .* is slow|the disk has completed no sync|the disk completed a sync"
+    r"|the event loop was blocked|lost voter|cannot elect a leader|is not registered yet"
+)
+"""What a controller warns of when the machine stalls, not its clients."""
 
 
 @pytest.fixture
@@ -392,4 +398,6 @@ def test_kafkas_broker_and_tools_on_a_quickstart(
         assert tools[0] == "--bootstrap-controller"
         assert quick.interrupt() == 0
     for log in (tmp_path / "quick").glob("controller-*/controller.log"):
-        assert "WARNING" not in log.read_text(), "gRPC clients stay away from Kafka's listener"
+        lines = log.read_text().splitlines()
+        warned = [line for line in lines if "WARNING" in line and not STALLS.search(line)]
+        assert not warned, f"gRPC clients stay away from Kafka's listener: {warned}"

@@ -36,6 +36,12 @@ EPOCH_MAX = 2**31 - 1
 PRINCIPALS = "quorate.controller.principals"
 
 
+def takes_part(node: Node) -> bool:
+    """Whether it listens, and leads or follows."""
+    said = node.said()
+    return "leader in epoch" in said or "follower in epoch" in said
+
+
 class Lab:
     """Controllers whose certificates name them; broker, stranger and admin besides."""
 
@@ -75,7 +81,7 @@ class Lab:
                 *("--initial-controllers", voters),
             )
             node.start()
-        until("a leader", lambda: "leads epoch" in self.said())
+        until("all take part", lambda: all(map(takes_part, self.nodes.values())))
 
     def said(self) -> str:
         return "".join(node.said() for node in self.nodes.values())

@@ -91,13 +91,13 @@ class Trio:
                 await stack.enter_async_context(node)
             yield self.nodes
 
-    async def leader(self, *, but: int = 0) -> int:
+    async def leader(self) -> int:
         """The position of the node whose machine has acquired leadership, once all follow it."""
 
         def found() -> int | None:
             leaders = {node.leader.id for node in self.nodes}
             (leader,) = leaders if len(leaders) == 1 else (None,)
-            if leader in (None, but):
+            if leader is None:
                 return None
             acquired = self.machines[leader - 1].leaderships
             return leader if acquired and acquired[-1][0] == "acquired" else None

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import re
+from typing import Any
 
 import pytest
 from quorate.common.endpoints import Endpoint
 from quorate.raft.errors import MisuseError
 from quorate.raft.types import ReplicaKey
+from quorate.rpc.client.channels import Channels, Link
 from quorate.rpc.client.quorum_client import QuorumClient, UnreachableError
-from quorate.rpc.errors import ClientError
+from quorate.rpc.errors import ClientError, TransportError, TransportKind
+from quorate.rpc.wire.limits import ChannelLimits
 
-from tests.unit.rpc.rpc_support import NO_HANG_S, Pair
+from tests.processes import free_ports
+from tests.unit.rpc.rpc_support import HOST, NO_HANG_S, Pair
 
 VOTER = ReplicaKey(7, "AAAAAAAAAAAAAAAAAAAABw")
 ENDPOINTS = (Endpoint("CONTROLLER", "seven", 9093),)
@@ -82,3 +86,21 @@ async def test_a_timeout_is_positive(pair: Pair, timeout_ms: int) -> None:
             with pytest.raises(MisuseError, match="must be positive"):
                 client.read(follow=follow, timeout_ms=timeout_ms)
     assert [node.asked for node in pair.nodes] == [[], []]
+
+
+class LateReason(Channels):
+    """Channels whose call for the reason of a failed connection has no answer in time."""
+
+    async def unary(self, link: Link, *_: Any) -> Any:
+        raise TransportError(TransportKind.TIMEOUT, link.address, "no answer in time")
+
+
+async def test_a_call_that_was_never_sent_certainly_did_nothing() -> None:
+    channels = LateReason(None, ChannelLimits(), "test")
+    try:
+        link = channels.acquire(HOST, free_ports(1)[0])
+        with pytest.raises(TransportError, match="no answer in time") as failed:
+            await channels.connected(link, NO_HANG_S * 1_000)
+        assert failed.value.nothing_done
+    finally:
+        await channels.close()

@@ -353,7 +353,13 @@ class Channels:
         if state is grpc.ChannelConnectivity.READY:
             return
         # The state carries no reason: a read-only call fails with it.
-        await self.unary(link, NODE_STATUS, _STATUS, quorum_pb2.NodeStatusResponse, timeout_ms)
+        try:
+            await self.unary(link, NODE_STATUS, _STATUS, quorum_pb2.NodeStatusResponse, timeout_ms)
+        except TransportError as error:
+            if error.nothing_done:
+                raise
+            # That call may have been executed, but the caller's was never sent.
+            raise TransportError(TransportKind.UNREACHABLE, link.address, error.text) from None
 
     async def unary(
         self, link: Link, path: str, message: Message, reply: type[M], timeout_ms: float

@@ -255,6 +255,25 @@ class Quorum:
             lambda s: sorted(voters(s)) == wanted and s["committedVoters"] == s["currentVoters"],
         )
 
+    def transfer(self, node_id: int, *options: object) -> Ran:
+        """Make a voter the leader; how the command that did it ended.
+
+        It is repeated: a stalled machine delays the voter's next Fetch, or lets another one win.
+        """
+        attempts: list[Ran] = []
+
+        def succeeds() -> Ran | None:
+            attempts.append(here(*self.ask, "transfer-leadership", "-i", node_id, *options))
+            return attempts[-1] if attempts[-1].status == 0 else None
+
+        try:
+            ran: Ran = until(f"leadership is transferred to {node_id}", succeeds)
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {attempts[-1]}") from None
+        assert ran.err == "", ran
+        self.until(f"{node_id} leads", lambda status: status["leaderId"] == node_id)
+        return ran
+
     def said(self) -> str:
         return "\n".join(f"--- {node.id}\n{node.said()}" for node in self.nodes.values())
 

@@ -83,7 +83,7 @@ def test_three_elect_commit_and_survive_the_leaders_death(make: Make) -> None:
     # The quorum was formatted without the Kafka listener: every voter adds it to its entry.
     quorum.until("all endpoints are known", knows_all_endpoints)
     first = next(node for node in quorum.nodes.values() if node is not leader_of(quorum))
-    succeed(*quorum.ask, "transfer-leadership", "-i", first.id)
+    quorum.transfer(first.id)
     values = [f"before {number}" for number in range(20)]
     asyncio.run(append_all(quorum.addresses, values))
     until_all_have(quorum, values)
@@ -96,8 +96,7 @@ def test_three_elect_commit_and_survive_the_leaders_death(make: Make) -> None:
     until_all_have(quorum, values + later)
     second = leader_of(quorum)
     assert asyncio.run(read(second.address)) == values + later, "a majority confirms the leader"
-    succeed(*quorum.ask, "transfer-leadership", "-i", first.id)
-    quorum.until("it is transferred", lambda status: status["leaderId"] == first.id)
+    quorum.transfer(first.id)
     survivors = [node.said() for node in quorum.nodes.values() if node is not first]
     where = f"(Kafka's protocol at {HOST}:{quorum.ports[first.id]})"
     assert all(where in said for said in survivors), survivors
@@ -113,8 +112,7 @@ def test_a_late_controller_gets_a_snapshot_and_voters_change(make: Make) -> None
     second.format("--no-initial-controllers")
     wanted = [f"{number:06d}".ljust(VALUE_BYTES, ".") for number in range(RECORDS)]
     join_by_snapshot(quorum, wanted)
-    succeed(*quorum.ask, "transfer-leadership", "-i", 2)
-    quorum.until("2 leads", lambda status: status["leaderId"] == 2)
+    quorum.transfer(2)
     assert asyncio.run(read(second.address)) == wanted
     status = quorum.status()
     (gone,) = (v for v in status["currentVoters"] if v["id"] == 1)

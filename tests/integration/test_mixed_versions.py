@@ -76,13 +76,6 @@ class Mixed(Quorum):
         succeed(*self.ask, "add-controller", "-c", node.properties)
         self.until_voters(*self.nodes)
 
-    def lead(self, node_id: int) -> None:
-        until(
-            "all have caught up",
-            lambda: succeed(*self.ask, "transfer-leadership", "-i", node_id).status == 0,
-        )
-        self.until(f"{node_id} leads", lambda status: status["leaderId"] == node_id)
-
     def until_fetches(self, node_id: int) -> None:
         """Wait until a voter that has just been started fetches from a leader."""
         began_ms = time.time() * 1000
@@ -208,7 +201,7 @@ def test_both_versions_read_each_others_snapshots(quorum: Mixed) -> None:
     # Unless 2 has led meanwhile, cleaned its log, and sent its own snapshot to 1.
     kept = known(one, appended)[:covered]
     assert kept in ([True] * covered, known(two, appended)[:covered])
-    quorum.lead(1)
+    quorum.transfer(1)
     quorum.write(appended, 240)
     until("1 has written a snapshot", lambda: in_snapshot(one, appended) == len(appended))
     there = known(one, appended)
@@ -224,7 +217,7 @@ def test_both_versions_read_each_others_snapshots(quorum: Mixed) -> None:
 
 def test_appends_are_repeated_once_all_nodes_support_it(quorum: Mixed) -> None:
     """Until then, the client appends as before, whichever version leads."""
-    quorum.lead(2)
+    quorum.transfer(2)
 
     async def append_at_level_0() -> int:
         async with QuorumClient(quorum.addresses.split(",")) as client:

@@ -51,8 +51,7 @@ def test_a_new_controller_joins_by_snapshot(quorum: Quorum) -> None:
     wanted = [f"{number:06d}".ljust(VALUE_BYTES, ".") for number in range(RECORDS)]
     join_by_snapshot(quorum, wanted[:-20])
     asyncio.run(append(first.address, wanted[-20:]))
-    succeed(*quorum.ask, "transfer-leadership", "-i", 2)
-    quorum.until("2 leads", lambda status: status["leaderId"] == 2)
+    quorum.transfer(2)
     assert asyncio.run(read(second.address)) == wanted
     assert "receiving snapshot" in second.said()
 

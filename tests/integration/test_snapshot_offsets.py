@@ -79,8 +79,7 @@ def test_records_keep_their_offsets_in_snapshots(quorum: Quorum) -> None:
     for node in quorum.nodes.values():
         until(f"{node.id} has cleaned its log", lambda node=node: is_cleaned(node))
     # Snapshots of snapshots, across a leader's change.
-    succeed(*quorum.ask, "transfer-leadership", "-i", 2)
-    quorum.until("2 leads", lambda status: status["leaderId"] == 2)
+    quorum.transfer(2)
     asyncio.run(append(quorum.addresses, 300, appended))
     assert asyncio.run(read(quorum.addresses.split(",")[1], linearizable=True)) == appended
     for node in quorum.nodes.values():

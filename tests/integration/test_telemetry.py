@@ -30,6 +30,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from quorate.process.http import FRESH_S_MAX
 from quorate.raft.types import ReplicaKey
 from quorate.rpc.client.quorum_client import QuorumClient
+from quorate.rpc.errors import ClientError
 from quorate.telemetry.catalogue import METRICS, PROCESS_METRICS
 from quorate.telemetry.tracing import Tracing
 
@@ -280,16 +281,20 @@ def test_an_administrators_request_is_traced_by_its_metadata(watched: Watched) -
     keys = voters(watched.quorum.until("a leader", lambda _: True))
     target = next(node_id for node_id in keys if node_id != leader)
 
-    async def transfer() -> ReadableSpan:
+    async def transfer() -> ReadableSpan | None:
         traced = Traced(watched.quorum.addresses)
         async with traced.client as client:
             description = await client.describe_quorum()
             voter = description.response.voter_set.get(target)
             assert voter is not None
-            await client.transfer_leadership(ReplicaKey(target, voter.key.directory_id))
+            try:
+                await client.transfer_leadership(ReplicaKey(target, voter.key.directory_id))
+            except ClientError:
+                return None  # the target stalled, or another voter won
         return traced.span("quorate.TransferLeadership")
 
-    trace_id = asyncio.run(transfer()).get_span_context().trace_id
+    span: ReadableSpan = until("leadership is transferred", lambda: asyncio.run(transfer()))
+    trace_id = span.get_span_context().trace_id
     name = "quorate.leader.TransferLeadership"
     until(f"a span {name}", lambda: watched.collector.of_trace(trace_id)[name])
 

@@ -12,9 +12,9 @@ from tests.integration.support import (
     CLUSTER,
     COMMAND_TIMEOUT_S,
     Quorum,
+    Ran,
     assert_clean,
     here,
-    succeed,
     until,
 )
 from tests.processes import QUORATE, Process, environment
@@ -118,8 +118,6 @@ class Released(Quorum):
         rows = ran.json() if ran.status == 0 else []
         return len([row for row in rows if row["logEndOffset"] >= offset]) == len(self.nodes)
 
-    def transfer(self, node_id: int) -> None:
-        """Make a node the leader."""
+    def transfer(self, node_id: int, *options: object) -> Ran:
         self.until_caught_up()
-        succeed(*self.ask, "transfer-leadership", "-i", node_id)
-        self.until(f"{node_id} leads", lambda status: status["leaderId"] == node_id)
+        return super().transfer(node_id, *options)

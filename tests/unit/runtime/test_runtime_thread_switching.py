@@ -14,6 +14,7 @@ from quorate.runtime.thread_switching import switch_soon
 PYTHONS_OWN_S = 0.005
 WAITS = 40
 PAUSE_S = 0.002
+ROUNDS = 3
 
 
 @pytest.fixture
@@ -46,6 +47,11 @@ def waits() -> list[float]:
 
 @pytest.mark.usefixtures("_interval")
 def test_a_thread_waits_a_fraction_of_what_it_did() -> None:
-    usual = statistics.median(waits())
-    switch_soon()
-    assert statistics.median(waits()) < usual / 2
+    """Other processes only add to a wait: the smallest median of either kind counts."""
+    usual, soon = [], []
+    for _ in range(ROUNDS):
+        sys.setswitchinterval(PYTHONS_OWN_S)
+        usual.append(statistics.median(waits()))
+        switch_soon()
+        soon.append(statistics.median(waits()))
+    assert min(soon) < min(usual) / 2

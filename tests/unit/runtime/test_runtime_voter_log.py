@@ -15,7 +15,8 @@ from quorate.runtime.voter_watch import PERIOD_S, VoterWatch
 
 from tests.unit.runtime.replicas import Replica, leader_of, trio, until, voters
 
-TIMES: dict[str, Any] = {"election_timeout_ms": 200, "fetch_timeout_ms": 800}
+TIMES: dict[str, Any] = {"election_timeout_ms": 200, "fetch_timeout_ms": 2_500}
+"""A process that stands still for a second loses neither a leader nor a voter."""
 
 
 class Said:

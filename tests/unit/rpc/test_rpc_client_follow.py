@@ -36,12 +36,17 @@ async def take(records: AsyncIterator[Record], count: int) -> list[int]:
 
 
 class Ending(Node):
-    """A node whose streams end with these chunks, one for each stream, after what is stored."""
+    """A node whose streams end with these chunks, one for each stream, after what is stored.
+
+    taken: set by the test once its client has what is stored. None ends before: cancelled during a
+    write, gRPC would end the call without the rest and without the chunk.
+    """
 
     def __init__(self, id: int = 1, endings: tuple[ReadChunk | None, ...] = ()) -> None:  # noqa: A002
         super().__init__(id=id)
         self.endings = list(endings)
         self.begins: list[int] = []
+        self.taken = asyncio.Event()
 
     async def follow(self, request: ReadRequest, stream: WatchStream) -> None:
         self.begins.append(request.from_offset)
@@ -49,6 +54,7 @@ class Ending(Node):
             await super().follow(request, stream)
         ending = self.endings.pop(0)
         follows = asyncio.create_task(super().follow(request, stream))
+        await self.taken.wait()
         await asyncio.sleep(0.05)
         follows.cancel()
         await asyncio.gather(follows, return_exceptions=True)
@@ -81,6 +87,7 @@ async def test_a_read_continues_where_its_stream_ended(
     async with serving(node) as server, QuorumClient([address_of(server)]) as client:
         async with aclosing(client.read(3, follow=True)) as records:
             assert await take(records, 7) == list(range(3, 10))
+            node.taken.set()
             while node.endings:
                 pending = asyncio.create_task(take(records, 1))
                 await asyncio.sleep(0.2)
@@ -191,6 +198,7 @@ async def test_errors_that_no_other_node_avoids_are_raised(error: ErrorCode) -> 
     async with serving(node) as server, QuorumClient([address_of(server)]) as client:
         records = client.read(follow=True)
         assert await take(records, 1) == [0]
+        node.taken.set()
         with pytest.raises(AdminError, match=f"{error.name}: no"):
             await take(records, 1)
 

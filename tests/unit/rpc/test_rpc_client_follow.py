@@ -204,17 +204,22 @@ async def test_errors_that_no_other_node_avoids_are_raised(error: ErrorCode) -> 
 
 
 async def test_the_first_stream_must_open_in_time() -> None:
-    node = Node(leader=CurrentLeader(3))
-    async with serving(node) as server, QuorumClient([address_of(server)]) as client:
-        with pytest.raises(NoLeaderError):
-            await anext(client.read(follow=True, linearizable=True, timeout_ms=300))
-    node.chunks = [ending(ErrorCode.THROTTLING_QUOTA_EXCEEDED, message="4096 watchers")]
-    async with serving(node) as server, QuorumClient([address_of(server)]) as client:
-        with pytest.raises(AdminError, match="THROTTLING_QUOTA_EXCEEDED: 4096 watchers"):
-            await anext(client.read(follow=True, timeout_ms=300))
-    async with QuorumClient(["127.0.0.1:1"]) as client:
-        with pytest.raises(UnreachableError):
-            await anext(client.read(follow=True, timeout_ms=300))
+    busy = Node(chunks=[ending(ErrorCode.THROTTLING_QUOTA_EXCEEDED, message="4096 watchers")])
+    async with (
+        serving(Node(leader=CurrentLeader(3))) as leaderless,
+        serving(busy) as throttling,
+        QuorumClient([address_of(leaderless)]) as first,
+        QuorumClient([address_of(throttling)]) as second,
+        QuorumClient(["127.0.0.1:1"]) as third,
+    ):
+        reads = (
+            first.read(follow=True, linearizable=True, timeout_ms=2_000),
+            second.read(follow=True, timeout_ms=2_000),
+            third.read(follow=True, timeout_ms=300),
+        )
+        errors = await asyncio.gather(*map(anext, reads), return_exceptions=True)
+    assert [type(error) for error in errors] == [NoLeaderError, AdminError, UnreachableError]
+    assert "THROTTLING_QUOTA_EXCEEDED: 4096 watchers" in str(errors[1])
 
 
 async def test_errors_of_nodes_are_kept_if_the_time_ends_in_a_pause(

@@ -327,7 +327,7 @@ async def test_nothing_is_appended_without_a_leader(pair: Pair) -> None:
         await append(client, b"a")
         pair.lead(None, 4)
         with pytest.raises(NoLeaderError):
-            await append(client, b"b", timeout_ms=300)
+            await append(client, b"b", timeout_ms=2_000)
         pair.lead(1, 5)
         await append(client, b"c")
     assert replica(pair).log.values == [b"a", b"c"]

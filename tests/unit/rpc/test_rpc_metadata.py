@@ -238,7 +238,7 @@ async def test_nobody_there_and_no_metadata_there_are_told_apart() -> None:
         address = address_of(server)
         async with MetadataClient([address]) as client:
             with pytest.raises(NoLeaderError, match="serves no metadata"):
-                await client.ask(REQUEST, timeout_ms=300)
+                await client.ask(REQUEST, timeout_ms=2_000)
     async with MetadataClient([address]) as client:
         with pytest.raises(UnreachableError):
             await client.ask(REQUEST, timeout_ms=300)

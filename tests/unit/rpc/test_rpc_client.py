@@ -40,6 +40,7 @@ from quorate.rpc.wire.values import (
 )
 from quorate.v1 import quorum_pb2
 
+from tests.processes import free_ports
 from tests.unit.rpc.rpc_process import begun, running
 from tests.unit.rpc.rpc_support import (
     CLUSTER,
@@ -60,9 +61,7 @@ ENDPOINTS = (Endpoint("CONTROLLER", "seven", 9093),)
 
 
 def unused_address() -> str:
-    with socket.socket() as closed:
-        closed.bind((HOST, 0))
-        return f"{HOST}:{closed.getsockname()[1]}"
+    return f"{HOST}:{free_ports(1)[0]}"
 
 
 # --- the leader -----------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from quorate.rpc.server.grpc_server import start_server
 from quorate.rpc.server.handler import SharedChunk, WatchStream
 from quorate.rpc.wire.values import ReadChunk, ReadRequest
 
+from tests.processes import free_ports
 from tests.unit.rpc.rpc_support import HOST, NO_HANG_S, Node, Pair, address_of, serving
 
 
@@ -239,7 +240,7 @@ async def test_errors_of_nodes_are_kept_if_the_time_ends_in_a_pause(
 async def test_an_outage_of_all_nodes_is_survived() -> None:
     node = Node()
     node.store([(b"", b"0")])
-    server = await start_server([f"{HOST}:0"], node)
+    server = await start_server([f"{HOST}:{free_ports(1)[0]}"], node)
     async with (
         QuorumClient([address_of(server)]) as client,
         aclosing(client.read(follow=True, timeout_ms=500)) as records,

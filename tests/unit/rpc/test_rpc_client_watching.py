@@ -27,6 +27,7 @@ from quorate.rpc.server.handler import SharedChunk, WatchStream
 from quorate.rpc.wire.values import ReadChunk, ReadRequest
 from quorate.sync import Client
 
+from tests.processes import free_ports
 from tests.unit.rpc.rpc_support import HOST, NO_HANG_S, Node, Pair, address_of, serving
 
 
@@ -419,8 +420,8 @@ async def test_watchers_that_come_during_an_outage(caplog: pytest.LogCaptureFixt
     caplog.set_level("INFO")
     node = Counting()
     node.fill(4)
-    server = await start_server([f"{HOST}:0"], node)
-    port = server.ports[0]
+    port = free_ports(1)[0]
+    server = await start_server([f"{HOST}:{port}"], node)
     async with client_of(address_of(server)) as client:
         watchers = [Watcher(client, begin) for begin in (0, 2, 4)]
         await until_all_have(watchers, 4)

@@ -27,6 +27,7 @@ from quorate.rpc.wire.convert_metadata import (
 )
 from quorate.v1 import metadata_pb2
 
+from tests.processes import free_ports
 from tests.unit.rpc.rpc_support import KEY, Node, address_of, endpoint_of, serving
 
 LEADER = CurrentLeader(5, 2, (Endpoint("CONTROLLER", "127.0.0.1", 9093),))
@@ -234,7 +235,7 @@ async def test_errors_of_the_whole_are_raised_and_those_of_a_handler_hidden() ->
 
 
 async def test_nobody_there_and_no_metadata_there_are_told_apart() -> None:
-    async with serving(Node()) as server:
+    async with serving(Node(), port=free_ports(1)[0]) as server:
         address = address_of(server)
         async with MetadataClient([address]) as client:
             with pytest.raises(NoLeaderError, match="serves no metadata"):

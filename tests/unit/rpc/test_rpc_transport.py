@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import socket
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -34,6 +33,7 @@ from quorate.raft.types import OffsetAndEpoch, Voter, VoterSet
 from quorate.rpc.client.transport import FetchStream, PeerTransport, TransportError, TransportKind
 from quorate.rpc.wire.limits import ChannelLimits, ServerLimits
 
+from tests.processes import free_ports
 from tests.unit.rpc.rpc_process import running
 from tests.unit.rpc.rpc_support import (
     CLUSTER,
@@ -61,9 +61,7 @@ async def transport() -> AsyncIterator[PeerTransport]:
 
 def nobody() -> Endpoint:
     """An endpoint that refuses connections."""
-    with socket.socket() as closed:
-        closed.bind((HOST, 0))
-        return Endpoint("CONTROLLER", HOST, closed.getsockname()[1])
+    return Endpoint("CONTROLLER", HOST, free_ports(1)[0])
 
 
 @pytest.mark.parametrize(

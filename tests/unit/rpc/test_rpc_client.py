@@ -572,12 +572,15 @@ def test_the_servers_outcome_may_be_a_plain_tuple() -> None:
     assert AppendOutcome(*(ErrorCode.NONE, CurrentLeader(1), 5, "")).base_offset == 5
 
 
+SLOW = ChannelLimits(connect_timeout_ms=20_000)
+
+
 @pytest.mark.parametrize("turns", range(6))
 async def test_an_append_ends_with_its_stream_however_soon(pair: Pair, turns: int) -> None:
     """Before its message has gone nothing was done, and whoever sent it may go elsewhere."""
-    channels = Channels(None, ChannelLimits(), "test")
+    channels = Channels(None, SLOW, "test")
     link = channels.acquire(HOST, pair.servers[0].ports[0])
-    await channels.connected(link, 1_000)
+    await channels.connected(link, 20_000)
     connection = appending.AppendConnection(link, channels)
     pair.nodes[0].delay_s = 60
     append = asyncio.create_task(connection.send([(b"", b"one")], 30_000))
@@ -601,12 +604,12 @@ async def test_an_answer_that_makes_no_sense_ends_the_stream_for_all_who_wait(
         raise ViolationError(f"no such error: {message.error_code}")
 
     monkeypatch.setattr(appending, "decode_append_response", refuse)
-    channels = Channels(None, ChannelLimits(), "test")
+    channels = Channels(None, SLOW, "test")
     link = channels.acquire(HOST, pair.servers[0].ports[0])
-    await channels.connected(link, 1_000)
+    await channels.connected(link, 20_000)
     connection = appending.AppendConnection(link, channels)
     appends = [connection.send([(b"", b"one")], 30_000) for _ in range(3)]
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(NO_HANG_S):
         ends = await asyncio.gather(*appends, return_exceptions=True)
     assert [type(end) for end in ends] == [TransportError] * 3
     assert all("no such error" in str(end) for end in ends)
@@ -616,9 +619,9 @@ async def test_an_answer_that_makes_no_sense_ends_the_stream_for_all_who_wait(
 
 
 async def test_an_append_whose_turn_never_came_has_done_nothing(pair: Pair) -> None:
-    channels = Channels(None, ChannelLimits(), "test")
+    channels = Channels(None, SLOW, "test")
     link = channels.acquire(HOST, pair.servers[1].ports[0])
-    await channels.connected(link, 1_000)
+    await channels.connected(link, 20_000)
     connection = appending.AppendConnection(link, channels)
     async with connection._writing:
         with pytest.raises(TransportError, match="before this was sent") as failed:

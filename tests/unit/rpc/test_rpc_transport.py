@@ -51,10 +51,14 @@ from tests.unit.rpc.rpc_support import (
 
 VOTE = VoteRequest(CLUSTER, 4, KEY, KEY, 0, 0, pre_vote=True)
 
+SLOW_MS = 20_000
+"""For calls that succeed, and the connection before them, on a busy machine too."""
+LIMITS = ChannelLimits(connect_timeout_ms=SLOW_MS)
+
 
 @pytest.fixture
 async def transport() -> AsyncIterator[PeerTransport]:
-    transport = PeerTransport(CLUSTER)
+    transport = PeerTransport(CLUSTER, limits=LIMITS)
     yield transport
     await transport.close()
 
@@ -84,7 +88,7 @@ async def test_a_request_is_answered_with_its_response(
 ) -> None:
     node = Node(voters=VoterSet((Voter(KEY),)), snapshot=b"bytes")
     async with serving(node) as server:
-        answer = await transport.call(endpoint_of(server), request_, 2_000)
+        answer = await transport.call(endpoint_of(server), request_, SLOW_MS)
     assert isinstance(answer, response)
     assert node.asked == [request_]
 
@@ -94,7 +98,7 @@ async def test_a_fetch_outside_of_a_stream_gets_no_more_than_64_kib(
 ) -> None:
     node = Node(voters=VoterSet((Voter(KEY),)))
     async with serving(node) as server:
-        await transport.call(endpoint_of(server), fetch_request(max_wait_ms=0), 2_000)
+        await transport.call(endpoint_of(server), fetch_request(max_wait_ms=0), SLOW_MS)
     assert node.asked == [fetch_request(max_wait_ms=0, max_bytes=64 * 1024)]
 
 
@@ -107,7 +111,8 @@ async def test_what_peers_do_not_say_to_each_other_is_misuse(transport: PeerTran
 async def test_a_snapshot_range_is_put_together(transport: PeerTransport) -> None:
     snapshot = bytes(range(256)) * 20_000
     async with serving(Node(snapshot=snapshot)) as server:
-        answer = await transport.call(endpoint_of(server), snapshot_request(1_000, 3 << 20), 2_000)
+        request = snapshot_request(1_000, 3 << 20)
+        answer = await transport.call(endpoint_of(server), request, SLOW_MS)
     assert isinstance(answer, FetchSnapshotResponse)
     assert answer.data == snapshot[1_000 : 1_000 + (3 << 20)]
     assert (answer.position, answer.size) == (1_000, len(snapshot))
@@ -135,7 +140,10 @@ async def test_a_name_without_address_is_unreachable(transport: PeerTransport) -
 
 
 async def test_a_slow_peer_is_a_timeout(transport: PeerTransport) -> None:
-    async with serving(Node(delay_s=2)) as server:
+    node = Node()
+    async with serving(node) as server:
+        await transport.call(endpoint_of(server), VOTE, SLOW_MS)  # connects
+        node.delay_s = 2
         with pytest.raises(TransportError) as failed:
             await transport.call(endpoint_of(server), VOTE, 100)
     assert failed.value.kind is TransportKind.TIMEOUT
@@ -146,7 +154,7 @@ async def test_a_slow_peer_is_a_timeout(transport: PeerTransport) -> None:
 async def test_an_unformatted_peer_does_not_serve(transport: PeerTransport) -> None:
     async with serving(Unformatted()) as server:
         with pytest.raises(TransportError, match="not formatted") as failed:
-            await transport.call(endpoint_of(server), VOTE, 2_000)
+            await transport.call(endpoint_of(server), VOTE, SLOW_MS)
     assert failed.value.kind is TransportKind.NOT_SERVED
     assert failed.value.nothing_done
 
@@ -182,7 +190,7 @@ async def test_a_successor_at_the_same_address_is_found_soon(transport: PeerTran
 
 
 async def test_a_channel_that_nobody_uses_is_closed_and_dialled_again() -> None:
-    transport = PeerTransport(CLUSTER, limits=ChannelLimits(channel_idle_ms=100))
+    transport = PeerTransport(CLUSTER, limits=dataclasses.replace(LIMITS, channel_idle_ms=100))
     async with serving(Node()) as server:
         endpoint = endpoint_of(server)
         stream = await transport.open_fetch_stream(endpoint, lambda _: None)
@@ -192,14 +200,14 @@ async def test_a_channel_that_nobody_uses_is_closed_and_dialled_again() -> None:
         await stream.close()
         await asyncio.sleep(0.3)
         assert transport.addresses == []
-        assert isinstance(await transport.call(endpoint, VOTE, 1_000), VoteResponse)
+        assert isinstance(await transport.call(endpoint, VOTE, SLOW_MS), VoteResponse)
         await transport.close()
 
 
 async def test_calls_to_one_address_share_a_channel(transport: PeerTransport) -> None:
     async with serving(Node()) as server:
         endpoint = endpoint_of(server)
-        await asyncio.gather(*(transport.call(endpoint, VOTE, 1_000) for _ in range(5)))
+        await asyncio.gather(*(transport.call(endpoint, VOTE, SLOW_MS) for _ in range(5)))
         assert transport.addresses == [f"{HOST}:{endpoint.port}"]
 
 
@@ -302,7 +310,7 @@ async def test_a_stream_to_nobody_is_broken(transport: PeerTransport) -> None:
     with pytest.raises(TransportError) as failed:
         await stream.fetch(fetch_request())
     assert failed.value.refused
-    await asyncio.wait_for(broken.happened.wait(), 1)
+    await asyncio.wait_for(broken.happened.wait(), NO_HANG_S)
     assert len(broken.reasons) == 1
 
 
@@ -310,7 +318,7 @@ async def test_a_server_that_stops_breaks_the_stream(transport: PeerTransport) -
     async with serving(Node()) as server:
         stream, broken = await open_stream(transport, endpoint_of(server))
         await stream.fetch(fetch_request(max_wait_ms=0))
-    await asyncio.wait_for(broken.happened.wait(), 2)
+    await asyncio.wait_for(broken.happened.wait(), NO_HANG_S)
     assert len(broken.reasons) == 1
 
 

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
+import grpc
 import pytest
 from quorate.common.endpoints import Endpoint
 from quorate.common.error_codes import ErrorCode
@@ -58,6 +59,7 @@ from tests.unit.rpc.rpc_support import (
 
 VOTER = ReplicaKey(7, "AAAAAAAAAAAAAAAAAAAABw")
 ENDPOINTS = (Endpoint("CONTROLLER", "seven", 9093),)
+READY = grpc.ChannelConnectivity.READY
 
 
 def unused_address() -> str:
@@ -88,8 +90,8 @@ async def test_a_new_leader_is_followed(pair: Pair) -> None:
 async def test_the_client_waits_for_an_election(pair: Pair) -> None:
     pair.lead(None, 4)
     async with QuorumClient(pair.addresses) as client:
-        asyncio.get_running_loop().call_later(0.3, pair.lead, 0, 5)
         started = time.monotonic()
+        asyncio.get_running_loop().call_later(0.3, pair.lead, 0, 5)
         await client.append_value(b"value")
         assert 0.25 < time.monotonic() - started < NO_HANG_S
 
@@ -508,7 +510,7 @@ async def test_reads_and_changes_are_repeated_where_the_leader_is_silent(pair: P
 async def test_a_leader_that_takes_its_time_is_not_silent() -> None:
     async with (
         running(delay_s=4.0) as (_, port),
-        QuorumClient([f"{HOST}:{port}"], limits=ChannelLimits(silence_ms=1_500)) as client,
+        QuorumClient([f"{HOST}:{port}"], limits=ChannelLimits(silence_ms=3_000)) as client,
     ):
         offset, features = await asyncio.gather(
             client.append_value(b"one"), client.describe_features()
@@ -523,9 +525,13 @@ async def test_an_idle_stream_that_breaks_is_no_ones_error(pair: Pair) -> None:
         QuorumClient([f"{HOST}:{port}", *pair.addresses]) as client,
     ):
         assert await client.append_value(b"one") == 0
+        stream = client._appender._connections[HOST, port]
         process.kill()
         await process.wait()
-        await asyncio.sleep(0.5)  # until then a value may be sent into the dead connection
+        async with asyncio.timeout(NO_HANG_S):
+            # Until then a value may be sent into the dead connection.
+            while stream.is_open or stream._link.channel.get_state() is READY:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
         pair.lead(1, 4)
         assert await client.append_value(b"two") == 0
         assert len(pair.nodes[1].appended) == 1

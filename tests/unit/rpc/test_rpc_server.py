@@ -53,6 +53,8 @@ VOTE = raft_pb2.VoteRequest(cluster_id=CLUSTER, epoch=4, candidate=KEY, voter=KE
 WAITING_CALLS = 3_600
 CALLS_EACH = 90
 BUSY_S = 2.0
+SEEN_S = 0.5
+"""Until then a server has seen that a call was cancelled."""
 
 
 def channel_to(server: RpcServer) -> grpc.aio.Channel:
@@ -182,6 +184,19 @@ def append_request(correlation_id: int, value: bytes = b"v") -> quorum_pb2.Appen
     return convert_append.encode_append_request(correlation_id, [(b"", value)], 1_000)
 
 
+class Held(Node):
+    """A node that answers when it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.let_go = asyncio.Event()
+
+    async def _refusal(self, request: object) -> ErrorCode:
+        error = await super()._refusal(request)
+        await self.let_go.wait()
+        return error
+
+
 async def test_a_call_appends_a_batch_and_is_answered_as_it_commits() -> None:
     node = Node()
     limits = ServerLimits(batch_bytes_max=1_000)
@@ -201,23 +216,29 @@ async def test_a_call_appends_a_batch_and_is_answered_as_it_commits() -> None:
 
 
 async def test_an_append_that_has_begun_goes_on_without_its_call() -> None:
-    node = Node(delay_s=1.0)
+    node = Held()
     async with serving(node) as server:
         async with stubs(server) as (_, quorum):
             call = quorum.Append(append_request(1))
             await node.begun.wait()
             call.cancel()
+        await asyncio.sleep(SEEN_S)
         assert node.appended == []
+        node.let_go.set()
         await node.ended.wait()
         assert node.appended == [[(b"", b"v")]]
 
 
 async def test_appends_are_under_way_together_and_answered_as_they_commit() -> None:
-    node = Node(delay_s=1.0)
+    node = Held()
     async with serving(node) as server, stubs(server) as (_, quorum):
         stream = quorum.AppendStream()
         for correlation_id in range(10):
             await stream.write(append_request(correlation_id))
+        async with asyncio.timeout(NO_HANG_S):
+            while node.under_way < 10:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        node.let_go.set()
         answers = [await stream.read() for _ in range(10)]
         await stream.done_writing()
         assert await stream.read() is EOF
@@ -241,14 +262,16 @@ async def test_an_append_stream_is_read_only_as_far_as_its_limits_go() -> None:
 
 
 async def test_an_append_that_has_begun_goes_on_without_its_stream() -> None:
-    node = Node(delay_s=1.0)
+    node = Held()
     async with serving(node) as server:
         async with stubs(server) as (_, quorum):
             stream = quorum.AppendStream()
             await stream.write(append_request(1))
             await node.begun.wait()
             stream.cancel()
+        await asyncio.sleep(SEEN_S)
         assert node.appended == []
+        node.let_go.set()
         await node.ended.wait()
         assert node.appended == [[(b"", b"v")]]
 

@@ -31,6 +31,7 @@ SLOW_MS = 8_000
 """A fetch timeout that lets a leader without followers lead for twelve seconds."""
 SILENT_S = 2.5
 """After that a voter that does not fetch is named."""
+ATTEMPTS = 5
 
 
 @pytest.fixture
@@ -62,6 +63,7 @@ def until(quorum: Quorum, *, observers: int) -> dict[str, Any]:
 
 
 @pytest.mark.timeout(240)
+@pytest.mark.parametrize("quorum", [SLOW_MS], indirect=True)
 def test_a_voter_comes_and_goes(quorum: Quorum, tmp_path: Path) -> None:
     ask = quorum.ask
     status = until(quorum, observers=1)
@@ -174,6 +176,20 @@ def test_a_change_that_is_not_done_in_time_may_still_be(quorum: Quorum) -> None:
     quorum.nodes[2].resume()
 
 
+async def why_not_added(
+    client: QuorumClient, voter: ReplicaKey, where: list[Endpoint], timeout_ms: int
+) -> str:
+    """Why the leader does not add a voter. Its response may be too late for the client."""
+    text = ""
+    for _ in range(ATTEMPTS):
+        with pytest.raises(AdminError) as refused:
+            await client.add_voter(voter, where, timeout_ms=timeout_ms)
+        text = str(refused.value)
+        if "no answer within" not in text:
+            break
+    return text
+
+
 @pytest.mark.timeout(240)
 def test_a_change_is_dropped_when_its_client_disconnects(quorum: Quorum) -> None:
     """Eight AddVoters fill the leader's queue; when their clients are gone there is room."""
@@ -190,15 +206,13 @@ def test_a_change_is_dropped_when_its_client_disconnects(quorum: Quorum) -> None
                 asyncio.create_task(one.add_voter(key(node), nowhere, timeout_ms=60_000))
                 for node in range(10, 18)
             ]
+            await other.describe_features()  # the next call needs no time to connect
             await asyncio.sleep(2)
-            with pytest.raises(AdminError) as full:
-                await other.add_voter(key(18), nowhere, timeout_ms=500)
+            full = await why_not_added(other, key(18), nowhere, 1_500)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            with pytest.raises(AdminError) as free:
-                await other.add_voter(key(18), nowhere, timeout_ms=3_000)
-            return str(full.value), str(free.value)
+            return full, await why_not_added(other, key(18), nowhere, 3_000)
 
     full, free = asyncio.run(asked())
     assert "THROTTLING_QUOTA_EXCEEDED: 8 AddVoter requests are pending already" in full

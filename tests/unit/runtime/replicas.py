@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from quorate.common.endpoints import Endpoint
+from quorate.common.error_codes import ErrorCode
 from quorate.log.config import LogConfig
 from quorate.log.disk import Disk
 from quorate.log.metadata_log import MetadataLog, write_bootstrap_checkpoint
@@ -284,7 +285,8 @@ class Replica:
         return await self.driver.append(1, batch, timeout_ms)
 
     async def commit(self, size: int = 20) -> int:
-        ended: Commit = await self.append(size)
+        ended: Commit | ErrorCode = await self.append(size)
+        assert isinstance(ended, tuple), ended
         assert ended[1] is CommitOutcome.COMMITTED, ended
         return ended[0]
 

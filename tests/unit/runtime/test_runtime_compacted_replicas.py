@@ -52,7 +52,8 @@ async def put(replica: Replica, *pairs: Pair) -> int:
 async def test_a_follower_that_lagged_behind_has_the_same_afterwards(
     tmp_path: Path, with_machine: bool
 ) -> None:
-    async with trio(tmp_path, log_config=DROP, election_timeout_ms=300) as replicas:
+    timers = {"fetch_timeout_ms": 8_000, "election_timeout_ms": 300}
+    async with trio(tmp_path, log_config=DROP, **timers) as replicas:
         leader = await leader_of(replicas)
         await finalize(leader)
         await put(leader, (b"a", b"1"), (b"gone", b"1"), (b"", b"1"))

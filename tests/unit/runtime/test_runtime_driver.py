@@ -491,7 +491,7 @@ async def test_close_ends_every_wait(tmp_path: Path) -> None:
 
 
 async def test_a_fetch_is_answered_with_the_bytes_of_the_log(tmp_path: Path) -> None:
-    async with trio(tmp_path) as replicas:
+    async with trio(tmp_path, fetch_timeout_ms=8_000) as replicas:
         leader = await leader_of(replicas)
         offset = await leader.commit(500)
         follower = next(each for each in replicas.values() if each is not leader)

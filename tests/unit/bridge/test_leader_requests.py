@@ -33,6 +33,7 @@ from quorate.rpc.principals import Caller, PrincipalMapping
 from quorate.rpc.server.authorizer import Context
 from quorate.rpc.wire.values import DescribeFeaturesRequest, ReadRequest, UpdateFeaturesRequest
 from quorate.runtime.metadata_service import NO_APPLICATIONS, MetadataService
+from quorate.runtime.pending_appends import CommitOutcome
 
 from tests.processes import HOST, free_ports
 from tests.unit.bridge.bridge_support import NO_QUOTAS, Migrating
@@ -140,11 +141,11 @@ class Following:
 
 
 @asynccontextmanager
-async def following(folder: Path) -> AsyncIterator[Following]:
+async def following(folder: Path, fetch_timeout_ms: int) -> AsyncIterator[Following]:
     listener = Leader()
     server = await asyncio.start_server(listener.serve, HOST, 0)
     try:
-        async with trio(folder) as replicas:
+        async with trio(folder, fetch_timeout_ms=fetch_timeout_ms) as replicas:
             listener.replica = leader = await leader_of(replicas)
             own = next(each for each in replicas.values() if each is not leader)
             await until("it follows", lambda: own.node.current_leader.id == leader.id)
@@ -156,8 +157,11 @@ async def following(folder: Path) -> AsyncIterator[Following]:
 
 
 @pytest.fixture
-async def follower(tmp_path: Path) -> AsyncIterator[Following]:
-    async with following(tmp_path) as made:
+async def follower(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Following]:
+    """Its parameter is the fetch timeout in milliseconds. By default no pause of a busy machine
+    is long enough for another election.
+    """
+    async with following(tmp_path, getattr(request, "param", 8_000)) as made:
         yield made
 
 
@@ -232,9 +236,9 @@ async def test_no_response_in_time_leaves_the_outcome_open(follower: Following) 
         await asyncio.sleep(SOON_MS)
 
     follower.leader.answer = wait
-    error, text = await failure(follower, timeout_ms=300)
+    error, text = await failure(follower, timeout_ms=2_000)
     assert error is ErrorCode.REQUEST_TIMED_OUT
-    assert "did not answer within 300 ms" in text
+    assert "did not answer within 2000 ms" in text
 
 
 @pytest.mark.parametrize(
@@ -283,6 +287,7 @@ async def test_a_read_times_out_if_no_record_follows(follower: Following) -> Non
     assert "metadata.max.idle.interval.ms" in index.message
 
 
+@pytest.mark.parametrize("follower", [2_000], indirect=True)
 async def test_a_deposed_leader_confirms_no_read(follower: Following) -> None:
     """It answers, and records follow at its end: but another leader has appended them."""
     stale = follower.leader.replica
@@ -300,18 +305,25 @@ async def test_a_deposed_leader_confirms_no_read(follower: Following) -> None:
     follower.leader.answer = answer
     reading = asyncio.create_task(follower.requests.read_index(SOON_MS))
     await until("the stale leader was asked", lambda: not answers)
-    new = await leader_of(follower.replicas, but=stale.id)
-    follower.leader.replica = new
-    committed = 0
-    while not reading.done():
-        committed = await new.commit()
+    leaders: list[Replica] = []
+    epochs: list[int] = []
+    committed: int | None = None
+    # Leaders may change again on a busy machine; the last record is committed in any case.
+    while not reading.done() or committed is None:
+        if committed is None:
+            leaders.append(await leader_of(follower.replicas, but=stale.id))
+            epochs.append(leaders[-1].node.epoch)
+            follower.leader.replica = leaders[-1]
+        ended = await leaders[-1].append()
+        is_committed = isinstance(ended, tuple) and ended[1] is CommitOutcome.COMMITTED
+        committed = ended[0] if is_committed else None
         await asyncio.sleep(0.05)
     index = await reading
-    if new is follower.own:
+    if leaders == [follower.own] or index.error is not ErrorCode.NONE:
         assert index.error is ErrorCode.NOT_LEADER_OR_FOLLOWER, "the client asks again"
+        assert follower.own in leaders
         return
-    assert index.error is ErrorCode.NONE
-    assert index.leader.epoch == new.node.epoch
+    assert index.leader.epoch in epochs
     assert stale_end + 1 < index.offset <= committed + 1
 
 

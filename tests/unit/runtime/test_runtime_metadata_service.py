@@ -318,16 +318,19 @@ async def test_a_transfer_that_fails_during_activation_only_delays_it(tmp_path: 
         async with asyncio.timeout(SOON_S):
             while not replica.driver.node.is_leader:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
-        resume_ms = core.now_ms + 1_500
+        resume_ms = core.now_ms + 60_000
         transfer = Transfer(99, KEY, resume_ms, resume_ms, round=1, is_confirmed=True)
         core.role_as(Leader).transfer = transfer
-        core.due(resume_ms)
         replica.disk.go.set()
         async with asyncio.timeout(SOON_S):
             await replica.loader.reached(core.log.end_offset)
         assert not replica.driver.node.takes_appends, "the transfer is pending"
         await asyncio.sleep(0.1)
         assert not replica.service.is_active
+        due_ms = core.now_ms
+        transfer = Transfer(99, KEY, due_ms, due_ms, round=1, is_confirmed=True)
+        core.role_as(Leader).transfer = transfer
+        core.due(due_ms)
         answer = await replica.ask(quota(5), timeout_ms=15_000)
         assert answer.error is ErrorCode.NONE, answer
         assert replica.service.is_active

@@ -150,10 +150,10 @@ async def test_a_condition_that_fails_uses_no_sequence_number(tmp_path: Path) ->
 
 async def test_an_idle_session_ends(tmp_path: Path) -> None:
     async with one(tmp_path) as voter:
-        session = await opened(voter, 1_000)
         other = await opened(voter)
+        session = await opened(voter, 2_500)
         await session.committed(voter, b"a")
-        await asyncio.sleep(1.1)
+        await asyncio.sleep(2.6)
         late = await session.send(voter, b"no", at=1)
         assert late.error is ErrorCode.UNKNOWN_PRODUCER_ID, "by its own timestamp"
         await other.committed(voter, b"b")

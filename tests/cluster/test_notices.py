@@ -33,7 +33,7 @@ def test_an_invalid_setting_restarts_no_pod(standing: Lab) -> None:
     assert "did you mean" in lab.condition("SpecApplied")["message"]
     time.sleep(2)
     assert lab.uids("pods") == pods
-    patch(lab, config=None)
+    patch(lab, config={"controller.quorum.fetch.timout.ms": None})
     lab.until_ready(3)
     assert lab.uids("pods") == pods
 

@@ -86,9 +86,9 @@ async def test_every_node_appends_on_conditions(tmp_path: Path) -> None:
             version = result.base_offset
             assert failed.value.key_offsets == {b"k": version}
             assert failed.value.last_offset == version
-        await trio.nodes[0].append([(b"k", None)], if_last_offset=version)
+        removed = await trio.nodes[0].append([(b"k", None)], if_last_offset=version)
         for node, machine in zip(trio.nodes, trio.machines, strict=True):
-            await node.applied(version + 1)
+            await node.applied(removed.base_offset)
             assert machine.values == {b"k": None}
 
 

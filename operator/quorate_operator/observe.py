@@ -64,7 +64,7 @@ CAUGHT_UP_MS = 3_000
 STATUS_TIMEOUT_S = 2.0
 CALL_TIMEOUT_MS = 10_000
 DESCRIBE_TIMEOUT_MS = 3_000
-"""Of the first look at a quorum: if all its nodes hang, other quorums wait no longer for it."""
+"""The timeout of `_describe`: a quorum whose nodes all hang does not hold up the others longer."""
 Locate = Callable[[str, str, int], tuple[str, int]]
 """Returns a node's host and port, given its Quorum's name and namespace and its ordinal."""
 PERMISSIONS_ALLOW = 3

@@ -37,7 +37,7 @@ PRINCIPALS = "quorate.controller.principals"
 
 
 def takes_part(node: Node) -> bool:
-    """Whether it listens, and leads or follows."""
+    """Whether it leads or follows, and so has its listener open."""
     said = node.said()
     return "leader in epoch" in said or "follower in epoch" in said
 

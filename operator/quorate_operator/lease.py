@@ -85,13 +85,13 @@ class LeaderLease:
         return answered is not None and self._clock() - answered < self._times.renew_deadline_s
 
     def confirm(self) -> bool:
-        """Whether this process holds it, by its own clock and by the API server. Blocks."""
+        """Whether this process holds it, by its own clock and by the API server. Blocks.
+
+        Raises KubeError if the API server does not answer: the lease may still be held.
+        """
         if not self.is_held:
             return False
-        try:
-            found = self._kube.get("Lease", self._namespace, self._name)
-        except KubeError:
-            return False
+        found = self._kube.get("Lease", self._namespace, self._name)
         return found is not None and found["spec"].get("holderIdentity") == self._identity
 
     # --- renewal ----------------------------------------------------------------------------------

@@ -53,8 +53,10 @@ from quorate_operator.watcher import WATCHED, WATCHED_SECRETS, KindWatcher, Watc
 
 LOGGER = logging.getLogger(__name__)
 
-RESYNC_S = 15.0
-"""The longest pause before the nodes are asked again."""
+RESYNC_S = 8.0
+"""The longest pause before the nodes are asked again. With the timeouts of the questions, the
+status shows a loss of the quorum within 15 s, even if no event of Kubernetes announces it.
+"""
 READ_S = 180.0
 """The longest time between two reads of a Quorum's objects, less up to a quarter at random."""
 WAITING_S = 1.0

@@ -84,6 +84,10 @@ class Snapshot:
     statuses: dict[int, NodeStatus] = field(default_factory=dict)
     description: QuorumDescription | None = None
     authority: Authority | None = None
+    keys_created: str = ""
+    """When the operator's Secret of the nodes' keys was created; "" if there is none. Timestamps
+    compare as text.
+    """
     given: Mapping[str, str] = field(default_factory=dict)
     """The operator's certificate files from another issuer (cert-manager); empty without one."""
     progress: MigrationProgress | None = None
@@ -267,7 +271,18 @@ class Observer:
             observed = replace(observed, rejected_pods=rejected)
         volumes = (observed_claim(n, claim, mine.get(n)) for n, claim in sorted(claims.items()))
         observed = replace(observed, claims=tuple(each for each in volumes if each is not None))
-        return Snapshot(observed, stateful_set, mine, claims, authority=authority, given=given)
+        keys_created = ""
+        if quorum.has_own_authority:
+            keys_created = _created(owned.get("Secret", naming.node_secret(quorum.name)))
+        return Snapshot(
+            observed,
+            stateful_set,
+            mine,
+            claims,
+            authority=authority,
+            keys_created=keys_created,
+            given=given,
+        )
 
     def _authority(self, quorum: QuorumResource, owned: Owned) -> tuple[Authority | None, str]:
         """Return the Quorum's own authority, and why it cannot be used.
@@ -385,9 +400,13 @@ def _record(found: Object | None) -> BootstrapRecord | None:
     return BootstrapRecord(str(data.get("clusterId", "")), data.get("adopted") == "true")
 
 
+def _created(found: Object | None) -> str:
+    return "" if found is None else str(found["metadata"].get("creationTimestamp", ""))
+
+
 def _is_older(claim: Object, quorum: QuorumResource) -> bool:
-    """Whether a claim is older than the Quorum. Timestamps compare as text."""
-    return bool(claim["metadata"].get("creationTimestamp", "") < quorum.created)
+    """Whether a claim is older than the Quorum."""
+    return _created(claim) < quorum.created
 
 
 def issuer_of(quorum: QuorumResource, authority: Authority) -> Issuer:
@@ -416,7 +435,8 @@ def _node(
         directory_id=status.directory_id if status is not None and status.formatted else None,
         cluster_id=status.cluster_id if status is not None else "",
         ready=is_ready(pod),
-        outdated=is_outdated(pod, seen.stateful_set),
+        # A pod keeps the key that it was started with, and certificates for it are not renewed.
+        outdated=is_outdated(pod, seen.stateful_set) or _created(pod) < seen.keys_created,
         terminating=bool(metadata.get("deletionTimestamp")),
         problem=f"pod {metadata['name']}: {found}" if found else problem,
         is_failing=bool(pod_failure(pod)),

@@ -17,6 +17,7 @@ class Owned:
     def __init__(self, kube: Kube, quorum: QuorumResource) -> None:
         self._kube = kube
         self._quorum = quorum
+        self._found: dict[tuple[str, str], Object | None] = {}
         self._services: dict[str, Object] | None = None
         self.conflicts: dict[str, str] = {}
 
@@ -31,7 +32,9 @@ class Owned:
     def _find(self, kind: str, name: str) -> Object | None:
         namespace = self._quorum.namespace
         if kind != "Service":
-            return self._kube.get(kind, namespace, name)
+            if (kind, name) not in self._found:
+                self._found[kind, name] = self._kube.get(kind, namespace, name)
+            return self._found[kind, name]
         if self._services is None:  # one request in place of one for each node
             found = self._kube.list(kind, namespace)
             self._services = {each["metadata"]["name"]: each for each in found}

@@ -31,6 +31,10 @@ LONG_WATCH_S = 1800
 connection dies silently, the loop's next read of all objects finds what it missed.
 """
 PAUSE_MAX_S = 30.0
+FORBIDDEN_MAX = 5
+"""After so many in a row, the operator lacks the permission. An API server that has just started
+forbids everything until it has read the Roles.
+"""
 FORBIDDEN_PAUSE_S = 600.0
 """The pause after a watch that the operator may not start, such as that of Secrets."""
 
@@ -112,7 +116,7 @@ class KindWatcher:
         self._watched = watched
         self._namespace = namespace
         self._changed = changed
-        self._is_forbidden = False
+        self._forbidden_count = 0
         self._version = ""
         self._known: dict[str, Object] = {}
 
@@ -137,13 +141,15 @@ class KindWatcher:
         began = time.monotonic()
         try:
             self.follow()
-            self._is_forbidden = False
+            self._forbidden_count = 0
         except KubeError as error:
             took_s = time.monotonic() - began
             if error.status == 403:
-                if not self._is_forbidden:
+                self._forbidden_count += 1
+                if self._forbidden_count < FORBIDDEN_MAX:
+                    raise
+                if self._forbidden_count == FORBIDDEN_MAX:
                     LOGGER.warning("%s: changes are noticed later", error)
-                self._is_forbidden = True
                 time.sleep(FORBIDDEN_PAUSE_S)
                 return
             LOGGER.warning("%s (after %.0f s)", error, took_s)

@@ -72,7 +72,10 @@ class ObjectWriter:
         self._mutated = mutated
 
     async def mutate(self, what: str, call: Coroutine[Any, Any, T]) -> T:
-        """Await a call that changes something; `what` names the change. Raises LeaseLostError."""
+        """Await a call that changes something; `what` names the change.
+
+        Raises LeaseLostError; KubeError also if the lease cannot be read.
+        """
         with closing(call):
             if not await self._is_leading():
                 raise LeaseLostError("this process no longer holds the lease")

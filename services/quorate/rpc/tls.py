@@ -6,7 +6,7 @@ Rules:
    `require_client_certificate` off.
 2. Files are read when a server starts and for each new channel. A server reads changed files again
    before the next handshake, so a renewed certificate needs no restart. If a changed file cannot be
-   used, the server logs this and keeps the old one.
+   used, servers and clients log this and keep the old ones.
 3. A file that cannot be used raises `TlsError`, which names the file and the reason.
 """
 
@@ -171,6 +171,37 @@ def _has_shaken_hands(side: ssl.SSLObject) -> bool:
     return True
 
 
+class ClientCredentials:
+    """Credentials for the channels of one client, from the files as they are for each channel.
+
+    If changed files cannot be used, the last ones are kept: a node whose certificate was replaced
+    by one for another key must still reach its peers.
+    """
+
+    def __init__(self, tls: TlsConfig) -> None:
+        self._tls = tls
+        self._last: grpc.ChannelCredentials | None = None
+        self._problem = ""
+
+    def current(self) -> grpc.ChannelCredentials:
+        """The credentials for the next channel. Raises TlsError if no files were usable before."""
+        try:
+            self._last = self._tls.channel_credentials()
+        except TlsError as error:
+            if self._last is None:
+                raise
+            if str(error) != self._problem:
+                self._problem = str(error)
+                _log_kept(error)
+        else:
+            self._problem = ""
+        return self._last
+
+
+def _log_kept(error: TlsError) -> None:
+    LOGGER.warning("the changed TLS files cannot be used, keeping the old ones: %s", error)
+
+
 class _WatchedFiles:
     """A server's files, reloaded when they change."""
 
@@ -205,7 +236,7 @@ class _WatchedFiles:
         try:
             loaded = load()
         except TlsError as error:
-            LOGGER.warning("the changed TLS files cannot be used, keeping the old ones: %s", error)
+            _log_kept(error)
             return None
         LOGGER.info("reloaded the changed TLS files")
         return loaded

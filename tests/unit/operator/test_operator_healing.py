@@ -379,6 +379,30 @@ async def test_an_operator_that_cannot_connect_claims_nothing(lab: Lab) -> None:
     assert lab.kube.get("StatefulSet", "lab", "q") is None
 
 
+async def test_pods_with_keys_of_a_lost_secret_are_outdated(lab: Lab) -> None:
+    """They keep their keys, for which the new Secret has no certificates."""
+    created(lab.kube)
+    await lab.settle()
+    FakeNodes(3).pods(lab.store)
+
+    async def outdated() -> list[int]:
+        quorum = QuorumResource.parse(lab.quorum)
+        seen = await lab.operator._observer.observe(quorum, None)
+        return [each.ordinal for each in seen.observed.nodes if each.outdated]
+
+    assert await outdated() == []
+    secret = "/api/v1/namespaces/lab/secrets/q-node-tls"
+    lab.store.remove(secret)
+    assert await outdated() == []
+    lab.worker.is_changed = True
+    await lab.settle()
+    lab.store.objects[secret]["metadata"]["creationTimestamp"] = "2026-01-02T00:00:00Z"
+    assert await outdated() == [0, 1, 2]
+    restarted = lab.store.objects["/api/v1/namespaces/lab/pods/q-2"]
+    restarted["metadata"]["creationTimestamp"] = "2026-01-02T00:00:07Z"
+    assert await outdated() == [0, 1]
+
+
 # --- pods that do not start -----------------------------------------------------------------------
 
 

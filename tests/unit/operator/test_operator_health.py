@@ -21,7 +21,7 @@ from quorate_operator.lease import LeaderLease, LeaseTimes
 from quorate_operator.loop import Operator
 from quorate_operator.metrics import OperatorMetrics
 
-from tests.unit.operator.fake_api import Store, created
+from tests.unit.operator.fake_api import RefusedError, Store, created
 from tests.unit.operator.fake_nodes import FakeNodes
 from tests.unit.operator.stepping import KEY, Lab, rejecting
 
@@ -180,6 +180,25 @@ def test_the_lease_is_owned_by_the_pod_of_its_holder(api: tuple[Store, Kube]) ->
     two.step()
     assert two.lost.is_set()
     assert main.owner_of_lease(main.parse([])) is None
+
+
+async def test_an_api_server_that_does_not_answer_ends_an_action_and_not_the_operator(
+    lab: Lab, nodes: FakeNodes
+) -> None:
+    """The lease, which cannot be read before a change, may still be held."""
+    leases_fail = True
+
+    def reject(method: str, asked: str, _: object) -> None:
+        if leases_fail and method == "GET" and "/leases" in asked:
+            raise RefusedError(503, "etcdserver: request timed out")
+
+    lab.store.reject = reject
+    lab.patch(image="quorate:2")
+    assert "PATCH q" not in await lab.step()
+    assert "request timed out" in lab.condition("SpecApplied")[2]
+    leases_fail = False
+    lab.now += 60
+    assert "PATCH q" in await lab.step()
 
 
 # --- the process ----------------------------------------------------------------------------------

@@ -139,24 +139,25 @@ async def test_clients_without_certificate_are_let_in_where_none_is_required(mak
         assert (await client.describe_quorum()).is_leaders_view
 
 
+def install(tls: TlsConfig, live: TlsConfig) -> None:
+    """Replace files by others, one after the other."""
+    for source, target in (
+        (tls.certificate, live.certificate),
+        (tls.key, live.key),
+        (tls.ca, live.ca),
+    ):
+        assert source is not None
+        assert target is not None
+        fresh = target.with_suffix(".new")
+        shutil.copy(source, fresh)
+        fresh.replace(target)
+
+
 @needs_openssl
 async def test_a_renewed_certificate_needs_no_restart(make: Make, tmp_path: Path) -> None:
     old, new = make("old", "before"), make("new", "after")
     live = TlsConfig(tmp_path / "cert.pem", tmp_path / "key.pem", tmp_path / "ca.pem")
-
-    def install(tls: TlsConfig) -> None:
-        for source, target in (
-            (tls.certificate, live.certificate),
-            (tls.key, live.key),
-            (tls.ca, live.ca),
-        ):
-            assert source is not None
-            assert target is not None
-            fresh = target.with_suffix(".new")
-            shutil.copy(source, fresh)
-            fresh.replace(target)
-
-    install(old)
+    install(old, live)
     async with serving(Node(), live) as server:
 
         async def lets_in(tls: TlsConfig) -> bool:
@@ -170,11 +171,40 @@ async def test_a_renewed_certificate_needs_no_restart(make: Make, tmp_path: Path
             return True
 
         assert (await lets_in(old), await lets_in(new)) == (True, False)
-        install(new)
+        install(new, live)
         assert (await lets_in(old), await lets_in(new)) == (False, True)
         assert live.key is not None
         live.key.write_text("half a key")
         assert await lets_in(new), "what cannot be used does not replace what can"
+
+
+@needs_openssl
+async def test_a_client_keeps_the_files_that_it_can_use(
+    make: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A node's certificate is replaced by one for another key; it still reaches further peers."""
+    own, other = make("own", "ours"), make("another", "ours")
+    live = TlsConfig(tmp_path / "cert.pem", tmp_path / "key.pem", tmp_path / "ca.pem")
+    install(own, live)
+    transport = PeerTransport(CLUSTER, live)
+    server = make("server", "ours")
+    async with (
+        serving(Node(), server) as one,
+        serving(Node(), server) as two,
+        serving(Node(), server) as three,
+    ):
+        await transport.call(endpoint_of(one), VOTE, 5_000)
+        assert other.certificate is not None
+        assert live.certificate is not None
+        shutil.copy(other.certificate, live.certificate)
+        for peer in (two, three):
+            answer = await transport.call(endpoint_of(peer), VOTE, 5_000)
+            assert isinstance(answer, VoteResponse)
+    await transport.close()
+    (said,) = [each for each in caplog.records if "keeping the old ones" in each.message]
+    assert "key values mismatch" in said.message
+    with pytest.raises(TlsError):
+        live.channel_credentials()
 
 
 @needs_openssl

@@ -32,7 +32,7 @@ from quorate.rpc.client.handshake_faults import handshake_fault
 from quorate.rpc.client.silence import SilenceWatch
 from quorate.rpc.client.stream_call import StreamCall
 from quorate.rpc.errors import TransportError, TransportKind
-from quorate.rpc.tls import TlsConfig
+from quorate.rpc.tls import ClientCredentials, TlsConfig
 from quorate.rpc.wire.cluster_id import Metadata, is_foreign_text
 from quorate.rpc.wire.limits import ChannelLimits, format_address
 from quorate.rpc.wire.methods import RPC_METHODS
@@ -229,7 +229,7 @@ class Channels:
     ) -> None:
         self._cluster = cluster
         self._notices_silence = notices_silence
-        self._tls = tls
+        self._credentials = None if tls is None else ClientCredentials(tls)
         self._limits = limits
         self._options: list[tuple[str, Any]] = [
             *limits.options(),
@@ -280,10 +280,10 @@ class Channels:
 
     def _dial(self, host: str, port: int) -> Link:
         address = format_address(host, port)
-        if self._tls is None:
+        if self._credentials is None:
             channel = grpc.aio.insecure_channel(address, options=self._options)
         else:
-            credentials = self._tls.channel_credentials()
+            credentials = self._credentials.current()
             channel = grpc.aio.secure_channel(address, credentials, options=self._options)
         link = Link((host, port), address, channel, cluster=self._cluster)
         if self._notices_silence:

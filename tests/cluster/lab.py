@@ -70,6 +70,8 @@ class Images(NamedTuple):
 class Lab:
     """One release, one Quorum of the same name, one namespace."""
 
+    poll_s = POLL_S
+
     def __init__(self, namespace: str, images: Images, name: str = "meta") -> None:
         self.namespace = namespace
         self.images = images
@@ -215,7 +217,7 @@ class Lab:
                 print(self.kubectl("logs", "-l", WRITERS, "--prefix", "--tail=60", check=False))
                 print(self.kubectl("describe", "pods", "-l", WRITERS, check=False))
                 raise AssertionError(f"not within {timeout_s} s: {what}")
-            time.sleep(POLL_S)
+            time.sleep(self.poll_s)
         return found
 
     def until_ready(self, voters: int, *, timeout_s: float = WAIT_S) -> float:
@@ -272,8 +274,10 @@ class Lab:
 
     def lose_disk(self, ordinal: int) -> None:
         """Its volume and its pod are deleted; both come back, the volume empty."""
-        self.kubectl("delete", "pvc", f"data-{self.name}-{ordinal}", "--wait=false")
-        self.kubectl("delete", "pod", f"{self.name}-{ordinal}", "--force", "--grace-period=0")
+        claim, pod = f"data-{self.name}-{ordinal}", f"{self.name}-{ordinal}"
+        self.kubectl("delete", "pvc", claim, "--wait=false", "--ignore-not-found")
+        how = ("--force", "--grace-period=0", "--ignore-not-found")
+        self.kubectl("delete", "pod", pod, *how)
 
     def refresh_files(self) -> None:
         """Have the kubelet bring changed Secrets to the pods now, instead of within a minute: it
@@ -295,11 +299,15 @@ SMALL = (
 
 
 class Writer:
-    """A pod that appends all the time, from `start` to `stop`."""
+    """A pod that appends all the time, from `start` to `stop`.
 
-    def __init__(self, lab: Lab, name: str) -> None:
+    pause_s: of each of its four callers, between two appends.
+    """
+
+    def __init__(self, lab: Lab, name: str, *, pause_s: float = 0.01) -> None:
         self._lab = lab
         self._name = name
+        self._pause_s = pause_s
 
     def start(self) -> None:
         lab = self._lab
@@ -330,7 +338,10 @@ class Writer:
                         "image": spec["image"],
                         "imagePullPolicy": "IfNotPresent",
                         "command": ["python", "-c", code],
-                        "env": [{"name": "BOOTSTRAP", "value": ",".join(hosts)}],
+                        "env": [
+                            {"name": "BOOTSTRAP", "value": ",".join(hosts)},
+                            {"name": "PAUSE_S", "value": str(self._pause_s)},
+                        ],
                         "volumeMounts": mounts,
                         "securityContext": {
                             "allowPrivilegeEscalation": False,
@@ -344,7 +355,8 @@ class Writer:
         lab.kubectl("apply", "-f", "-", text=json.dumps(pod))
         lab.until("the writer writes", lambda: self._acknowledged() > 0)
 
-    def _lines(self) -> list[Object]:
+    def lines(self) -> list[Object]:
+        """What it told so far: see `writer.py`."""
         text = self._lab.kubectl("logs", self._name, check=False)
         return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
 
@@ -355,7 +367,7 @@ class Writer:
         return "\n".join([*lines[-60:], *text.splitlines()[-2:]])
 
     def _acknowledged(self) -> int:
-        lines = self._lines()
+        lines = self.lines()
         return int(lines[-1].get("acknowledged", 0)) if lines else 0
 
     def mark(self) -> None:
@@ -366,11 +378,11 @@ class Writer:
     def longest_gap_ms(self) -> int:
         """The longest time without an acknowledgement since `mark`."""
         time.sleep(0.6)
-        return int(self._lines()[-1]["gap_ms"])
+        return int(self.lines()[-1]["gap_ms"])
 
     def failed(self) -> int:
         """Appends that were refused, or whose outcome is unknown, so far."""
-        last = self._lines()[-1]
+        last = self.lines()[-1]
         return int(last["refused"]) + int(last["unknown"])
 
     def is_writing(self) -> bool:
@@ -383,10 +395,12 @@ class Writer:
         self._lab.kubectl("exec", self._name, "--", "sh", "-c", "kill -TERM 1")
 
         def last() -> Object | None:
-            lines = self._lines()
+            lines = self.lines()
             if lines and "violations" in lines[-1]:
                 return lines[-1]
             phase = self._lab.kubectl("get", "pod", self._name, "-o", "jsonpath={.status.phase}")
+            if "violations" in self.lines()[-1]:
+                return self.lines()[-1]
             assert phase == "Running", f"the writer is {phase}:\n{self._tail()}"
             return None
 

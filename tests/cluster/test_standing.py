@@ -124,6 +124,28 @@ def test_certificates_are_renewed_under_load(standing: Lab, load: Writer) -> Non
     assert load.failed() == 0
 
 
+def test_lost_keys_are_replaced_under_load(standing: Lab, load: Writer) -> None:
+    """The nodes get other keys, so all pods are restarted; meanwhile they reach each other with the
+    old ones.
+    """
+    lab = standing
+    before, old = lab.uids("pods"), lab.secret(f"{lab.name}-node-tls")
+    load.mark()
+    began = time.monotonic()
+    lab.kubectl("delete", "secret", f"{lab.name}-node-tls")
+    names = [f"{lab.name}-{ordinal}" for ordinal in range(3)]
+    lab.until(
+        "all pods are new",
+        lambda: all(lab.uids("pods").get(n, before[n]) != before[n] for n in names),
+    )
+    lab.until_ready(3)
+    figures.add("lost keys replaced", time.monotonic() - began, load.longest_gap_ms())
+    new = lab.secret(f"{lab.name}-node-tls")
+    for ordinal in range(3):
+        assert new[f"node-{ordinal}.key"] != old[f"node-{ordinal}.key"]
+        assert lab.kubectl_exec(ordinal, "cat", KEY) == new[f"node-{ordinal}.key"]
+
+
 def test_the_authority_is_replaced_under_load(standing: Lab, load: Writer) -> None:
     """Trust in both authorities, new certificates, trust in the new one alone: no append fails and
     no pod restarts.

@@ -1,9 +1,9 @@
 """Runs in a pod: appends all the time and tells, twice a second, how it goes; one JSON line each.
 
-A line: {"acknowledged", "gap_ms": the longest time without an acknowledgement since SIGUSR1,
-"unknown", "refused"}. At SIGTERM it stops appending, reads the whole log linearizably and checks
-its history against what is its own there (others may have written before); the last line says what
-was lost: {"violations", "acknowledged", …}.
+A line: {"at": seconds since the epoch, "acknowledged", "gap_ms": the longest time without an
+acknowledgement since SIGUSR1, "unknown", "refused"}. At SIGTERM it stops appending, reads the whole
+log linearizably and checks its history against what is its own there (others may have written
+before); the last line says what was lost: {"violations", "acknowledged", …}.
 
 The file runs as it is, over what the controllers' image contains.
 """
@@ -16,6 +16,7 @@ import faulthandler
 import json
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ from quorate.rpc.wire.limits import ChannelLimits
 TLS = Path("/tls")
 IS_TLS = TLS.exists()
 NAME = os.environ.get("HOSTNAME", "w")
+PAUSE_S = float(os.environ.get("PAUSE_S", "0.01"))
+"""Of each of the callers, between two appends."""
 VERIFY_ATTEMPTS = 20
 SHOWN_AFTER_S = 90
 """The check takes a few seconds: after so many, what still goes on is shown."""
@@ -63,7 +66,7 @@ def show() -> None:
 
 async def main() -> None:
     servers = os.environ["BOOTSTRAP"].split(",")
-    load = Workload(servers, callers=4, pause_s=0.01, name=NAME)
+    load = Workload(servers, callers=4, pause_s=PAUSE_S, name=NAME)
     tls = TlsConfig(TLS / "tls.crt", TLS / "tls.key", TLS / "ca.crt") if IS_TLS else None
     await load.client.close()
     load.client = QuorumClient(servers, tls=tls, limits=LIMITS)
@@ -77,6 +80,7 @@ async def main() -> None:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), 0.5)
         tell(
+            at=time.time(),
             acknowledged=load.acknowledged_count,
             gap_ms=round(load.longest_gap_s * 1000),
             unknown=load.unknown_count,

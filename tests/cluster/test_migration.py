@@ -206,6 +206,11 @@ def test_a_cluster_of_kafka_moves_in(
     assert "MIGRATION" in lab.paste(block("charts/quorate/README.md", "migrate status"), names)
     lab.until("a record is taken", produced(client, "meanwhile"))
 
+    # A rollback is refused as long as controllers run, and changes nothing.
+    said = lab.paste(block("charts/quorate/README.md", "migrate rollback"), names)
+    assert "a controller is running at" in said
+    assert migrate_status(lab, zookeeper)["state"] == "MIGRATION"
+
     # A fourth controller comes, is ready like the others, and goes.
     lab.scale(4)
     lab.until_ready(4, timeout_s=SCHEDULED_S_MAX)

@@ -1,4 +1,6 @@
-"""The commands of docs/pipeline.md for a cluster: Spark's standalone one, Spark Connect, and S3."""
+"""The commands of docs/pipeline.md for a cluster: Spark's standalone one, Spark Connect, S3, and a
+REST catalog of Iceberg.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +9,17 @@ import os
 import shlex
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pyspark
 import pytest
+import quorate.cli.pipeline
 
 pytest.importorskip("grpc_status", reason="needs pyspark[connect]")
 
+from tests.kafka import PEERS
 from tests.processes import HOST, QUORATE, ROOT, Process, free_ports
 from tests.s3 import CLIENT, S3Server, gateway_or_skip
 from tests.spark.conftest import golden  # noqa: F401 (a fixture)
@@ -33,6 +38,8 @@ ledger = spark.read.format("quorate").load(sys.argv[1])
 print(spark.sparkContext.master, ledger.count())
 spark.stop()
 """
+CATALOG_JAR = "iceberg-open-api-1.10.0.jar"
+"""Iceberg's own test server of REST catalogs; Maven Central has no later version."""
 CONNECT = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 pytestmark = pytest.mark.timeout(1800)
@@ -49,6 +56,53 @@ class ConnectServer(Process):
     @property
     def variables(self) -> Mapping[str, str]:
         return {**LOCAL, "PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+class RestCatalog(Process):
+    """Iceberg's REST catalog for tests: its tables are below `folder`."""
+
+    def __init__(self, folder: Path, jar: Path) -> None:
+        (self.port,) = free_ports(1)
+        self._warehouse = folder / "warehouse"
+        super().__init__("catalog", folder / "catalog.log", "java", "-jar", jar)
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        return {
+            "REST_PORT": str(self.port),
+            "CATALOG_WAREHOUSE": self._warehouse.as_uri(),
+            "CATALOG_IO__IMPL": "org.apache.iceberg.hadoop.HadoopFileIO",
+        }
+
+    def tables(self, namespace: str) -> set[str]:
+        """The names of a namespace's tables."""
+        url = f"http://{HOST}:{self.port}/v1/namespaces/{namespace}/tables"
+        with urllib.request.urlopen(url) as answer:
+            return {each["name"] for each in json.load(answer)["identifiers"]}
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[RestCatalog]:
+    jar = PEERS / CATALOG_JAR
+    if not jar.exists():
+        name, version = CATALOG_JAR.removesuffix(".jar").rsplit("-", 1)
+        artifact = f"-Dartifact=org.apache.iceberg:{name}:{version}"
+        goal = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy"
+        copy = ("mvn", "-q", "-B", goal, artifact, f"-DoutputDirectory={jar.parent}")
+        subprocess.run(copy, check=True)
+    with RestCatalog(tmp_path, jar) as made:
+        made.start()
+        made.wait_listening(made.port, timeout_s=START_S)
+        yield made
+
+
+@pytest.fixture
+def lake_home() -> Path:
+    """The PySpark that QUORATE_LAKE_PYSPARK names: see tests/spark/test_lake.py."""
+    given = os.environ.get("QUORATE_LAKE_PYSPARK")
+    if given is None:
+        pytest.skip("QUORATE_LAKE_PYSPARK names no PySpark that a connector fits")
+    return Path(given).resolve() / "pyspark"
 
 
 @pytest.fixture
@@ -127,22 +181,38 @@ def test_the_commands_for_a_cluster(
 def test_the_commands_for_delta_and_iceberg(
     golden: Path,  # noqa: F811
     server: S3Server,
+    lake_home: Path,
     tmp_path: Path,
 ) -> None:
-    """With the PySpark that QUORATE_LAKE_PYSPARK names: see tests/spark/test_lake.py."""
-    given = os.environ.get("QUORATE_LAKE_PYSPARK")
-    if given is None:
-        pytest.skip("QUORATE_LAKE_PYSPARK names no PySpark that a connector fits")
-    home = Path(given).resolve() / "pyspark"
     names = {
         "DIRECTORY": str(golden / "full-history/controller-1"),
         "delta-tables": f"{tmp_path}/delta-tables",
         "warehouse": f"{tmp_path}/warehouse",
     }
     delta, iceberg, into_s3 = command_lines(block("docs/pipeline.md", "--namespace metadata"))
-    rows = json.loads(run_line(delta, names, "--json", home))["rows"]
+    rows = json.loads(run_line(delta, names, "--json", lake_home))["rows"]
     assert rows["ledger"] == 210
-    assert json.loads(run_line(iceberg, names, "--json", home))["rows"] == rows
+    assert json.loads(run_line(iceberg, names, "--json", lake_home))["rows"] == rows
     more = f"{of_s3(server)} --json"
-    assert json.loads(run_line(into_s3, names, more, home))["rows"] == rows
+    assert json.loads(run_line(into_s3, names, more, lake_home))["rows"] == rows
     assert (server.folder / BUCKET / "tables/runs/_delta_log").is_dir()
+
+
+def test_the_commands_of_spark_submit(
+    golden: Path,  # noqa: F811
+    catalog: RestCatalog,
+    lake_home: Path,
+    tmp_path: Path,
+) -> None:
+    names = {
+        "PIPELINE": quorate.cli.pipeline.__file__,
+        "DIRECTORY": str(golden / "full-history/controller-1"),
+        "delta-tables": f"{tmp_path}/delta-tables",
+        "http://catalog:8181": f"http://{HOST}:{catalog.port}",
+        "s3a://bucket/work": f"{tmp_path}/work",
+    }
+    delta, iceberg = command_lines(block("docs/pipeline.md", "io.delta:delta-spark"))
+    rows = json.loads(run_line(delta, names, "--json", lake_home))["rows"]
+    assert rows["ledger"] == 210
+    assert json.loads(run_line(iceberg, names, "--json", lake_home))["rows"] == rows
+    assert catalog.tables("quorate") == {*rows, "runs"}

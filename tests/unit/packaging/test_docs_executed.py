@@ -22,13 +22,9 @@ NOT_EXECUTED: dict[tuple[str, str], str] = {
     ("docs/index.md", "quickstart --demo"): INSTALLS,
     ("docs/getting-started.md", "pip install ."): INSTALLS,
     ("docs/getting-started.md", "quickstart --demo"): "`poe test-pythons` runs the demo",
-    ("docs/pipeline.md", "io.delta:delta-spark"): "it needs a REST catalog of Iceberg",
     ("docs/releasing.md", "cosign"): "it needs a published release",
     ("docs/versions.md", "debootstrap"): "it installs Debian from the network",
     ("charts/quorate/README.md", "docker build"): "it builds images, and pushes them to a registry",
-    ("charts/quorate/README.md", "migrate rollback"): (
-        "it ends the migration whose other steps tests/cluster takes"
-    ),
 }
 """Page, content and reason, for `find_block`."""
 

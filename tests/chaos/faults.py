@@ -431,9 +431,8 @@ def _processes_of(uid: str) -> list[int]:
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            if uid in process.joinpath("cgroup").read_text() and b"quorate_operator.pod" in (
-                process.joinpath("cmdline").read_bytes()
-            ):
+            is_controller = b"quorate" in process.joinpath("cmdline").read_bytes()
+            if is_controller and uid in process.joinpath("cgroup").read_text():
                 found.append(int(process.name))
     return found
 

@@ -74,28 +74,28 @@ def silences(counts: Sequence[Count], longer_than_s: float = SILENT_MAX_S) -> li
 
 
 def false_claims(samples: Sequence[Sample], counts: Sequence[Count]) -> list[Period]:
-    """When the status said Ready although nothing had been committed for SILENT_MAX_S.
+    """When the status said Ready for longer than SILENT_MAX_S while nothing was committed.
 
-    A sample counts only if the operator and the API server were there during these seconds:
-    without them, nobody can update a status.
+    A client needs a moment to notice that a quorum is ready again. A sample counts only if the
+    operator and the API server were there: without them, nobody can update a status.
     """
     times = commits(counts)
     last = counts[-1].at if counts else 0.0
     found: list[Period] = []
-    able_since: float | None = None
+    ready_since: float | None = None
     for sample in samples:
-        if not sample.can_change:
-            able_since = None
+        if not sample.can_change or sample.ready != "True":
+            ready_since = None
             continue
-        if able_since is None:
-            able_since = sample.at
+        if ready_since is None:
+            ready_since = sample.at
         position = bisect_right(times, sample.at)
         # Before the first commit nothing is known, and after the last count neither.
-        if position == 0 or sample.at > last or sample.ready != "True":
+        if position == 0 or sample.at > last:
             continue
-        silent_since = times[position - 1]
-        if sample.at - max(silent_since, able_since) > SILENT_MAX_S:
-            if found and found[-1].begin == silent_since:
+        begin = max(times[position - 1], ready_since)
+        if sample.at - begin > SILENT_MAX_S:
+            if found and found[-1].begin == begin:
                 found.pop()
-            found.append(Period(silent_since, sample.at))
+            found.append(Period(begin, sample.at))
     return found

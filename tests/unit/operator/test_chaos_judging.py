@@ -49,16 +49,21 @@ def test_a_status_that_says_so_is_true() -> None:
     assert false_claims(sampled(ready), counted((0, 50), (80, 200))) == []
 
 
+def test_a_client_needs_a_moment_to_notice_that_a_quorum_is_ready() -> None:
+    ready = [not 60 <= at < 75 for at in range(200)]
+    assert false_claims(sampled(ready), counted((0, 50), (80, 200))) == []
+
+
 def test_a_status_that_turns_ready_too_early_is_false() -> None:
     ready = [not 60 <= at < 75 for at in range(200)]
-    assert false_claims(sampled(ready), counted((0, 50), (80, 200))) == [Period(49.0, 79.0)]
+    assert false_claims(sampled(ready), counted((0, 50), (100, 200))) == [Period(75.0, 99.0)]
 
 
 def test_without_an_operator_nothing_is_claimed_until_it_had_its_time() -> None:
     counts = counted((0, 50), (100, 200))
     away = sampled(ALWAYS, absent=range(45, 90))
     assert false_claims(away, counts) == []
-    assert false_claims(sampled(ALWAYS, absent=range(45, 70)), counts) == [Period(49.0, 99.0)]
+    assert false_claims(sampled(ALWAYS, absent=range(45, 70)), counts) == [Period(70.0, 99.0)]
 
 
 def test_a_silence_at_the_end_is_found() -> None:

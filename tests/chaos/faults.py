@@ -77,8 +77,7 @@ class PatientLab(Lab):
 class Faults:
     """Lets things happen to one Quorum, one after the other, by chance.
 
-    say: what happens. stop: whether the time is up. counts: of what happened, by kind. unhealed:
-    what did not become ready again.
+    say: reports what happens. is_over: whether the time is up. counts: of what happened, by kind.
     """
 
     def __init__(

@@ -237,6 +237,16 @@ class Lab:
         self.until(f"{voters} voters, ready", is_ready, timeout_s)
         return time.monotonic() - began
 
+    def until_new_pods(self, before: Mapping[str, str], *, timeout_s: float = WAIT_S) -> None:
+        """Wait until other pods have the names of nodes 0 to 2. before: UIDs of pods by name."""
+        names = [f"{self.name}-{ordinal}" for ordinal in range(3)]
+
+        def are_new() -> bool:
+            uids = self.uids("pods")
+            return all(uids.get(name, before[name]) != before[name] for name in names)
+
+        self.until("all pods are new", are_new, timeout_s)
+
     def lead_from(self, ordinal: int) -> None:
         """Let a node lead, asked from inside the cluster."""
         if self.leader == ordinal:

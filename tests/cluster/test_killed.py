@@ -147,11 +147,6 @@ def lose(lab: Lab, ordinal: int) -> None:
 
 def roll_out(lab: Lab) -> None:
     before = lab.uids("pods")
-    names = [f"{lab.name}-{ordinal}" for ordinal in range(3)]
     patch = {"spec": {"podTemplate": {"annotations": {"changed": "yes"}}}}
     lab.kubectl("patch", "quorum", lab.name, "--type=merge", "-p", json.dumps(patch))
-    lab.until(
-        "all pods are new",
-        lambda: all(lab.uids("pods").get(n, before[n]) != before[n] for n in names),
-        WAIT_S,
-    )
+    lab.until_new_pods(before, timeout_s=WAIT_S)

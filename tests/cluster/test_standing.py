@@ -78,11 +78,7 @@ def test_an_approved_rollout_goes_pod_by_pod(standing: Lab, load: Writer) -> Non
     began = time.monotonic()
     assert "is approved" in lab.paste(approve)
     lab.paste(block("charts/quorate/README.md", "approved-rollout"))  # the same by itself
-    names = [f"{lab.name}-{ordinal}" for ordinal in range(3)]
-    lab.until(
-        "all pods are new",
-        lambda: all(lab.uids("pods").get(n, before[n]) != before[n] for n in names),
-    )
+    lab.until_new_pods(before)
     lab.until_ready(3)
     figures.add("rollout to 3 pods", time.monotonic() - began, load.longest_gap_ms())
     patch(lab, rollout=None)
@@ -133,11 +129,7 @@ def test_lost_keys_are_replaced_under_load(standing: Lab, load: Writer) -> None:
     load.mark()
     began = time.monotonic()
     lab.kubectl("delete", "secret", f"{lab.name}-node-tls")
-    names = [f"{lab.name}-{ordinal}" for ordinal in range(3)]
-    lab.until(
-        "all pods are new",
-        lambda: all(lab.uids("pods").get(n, before[n]) != before[n] for n in names),
-    )
+    lab.until_new_pods(before)
     lab.until_ready(3)
     figures.add("lost keys replaced", time.monotonic() - began, load.longest_gap_ms())
     new = lab.secret(f"{lab.name}-node-tls")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from quorate.records.batch import iter_batches
-from quorate.spark.errors import PipelineError, innermost_cause
+from quorate.spark.errors import PipelineError, explain_failure, innermost_cause
 from quorate.spark.jobs import Source, run, update
 from quorate.spark.sinks import ParquetSink
 
@@ -77,3 +78,20 @@ def test_why_spark_did_not_start_is_what_java_names_last() -> None:
     assert innermost_cause(Exception(without_cause)).endswith("failure to login")
     assert innermost_cause(ValueError("no port\nstack")) == "no port"
     assert innermost_cause(ValueError()) == "ValueError"
+
+
+def test_failures_of_spark_are_no_bugs_but_those_of_workers_are(spark: Any) -> None:
+    jvm = spark._jvm
+    with pytest.raises(Exception, match="FileNotFoundException") as raised:
+        jvm.java.io.FileReader("/none")
+    said = "Spark failed: java.io.FileNotFoundException: /none (No such file or directory)"
+    assert explain_failure(raised.value) == said
+
+    def fail(batches: Iterator[Any]) -> Iterator[Any]:
+        raise KeyError(next(batches))
+
+    schema = "id LONG"
+    with pytest.raises(Exception, match="KeyError") as raised:
+        spark.range(1).mapInArrow(fail, schema).collect()
+    assert explain_failure(raised.value) is None
+    assert explain_failure(KeyError("PythonException")) is None

@@ -69,14 +69,14 @@ class RestCatalog(Process):
     @property
     def variables(self) -> Mapping[str, str]:
         return {
-            "REST_PORT": str(self.port),
+            "CATALOG_REST_PORT": str(self.port),
             "CATALOG_WAREHOUSE": self._warehouse.as_uri(),
             "CATALOG_IO__IMPL": "org.apache.iceberg.hadoop.HadoopFileIO",
         }
 
-    def tables(self, namespace: str) -> set[str]:
+    def tables(self, *namespace: str) -> set[str]:
         """The names of a namespace's tables."""
-        url = f"http://{HOST}:{self.port}/v1/namespaces/{namespace}/tables"
+        url = f"http://{HOST}:{self.port}/v1/namespaces/{'%1F'.join(namespace)}/tables"
         with urllib.request.urlopen(url) as answer:
             return {each["name"] for each in json.load(answer)["identifiers"]}
 
@@ -119,8 +119,14 @@ def server(tmp_path: Path) -> Iterator[S3Server]:
         yield made
 
 
-def run_line(line: str, names: Mapping[str, str], more: str = "", home: Path = HOME) -> str:
-    """Run a line of the page as a shell does, with the Spark in `home`; what it printed."""
+def run_line(
+    line: str, names: Mapping[str, str], more: str = "", home: Path = HOME, *, status: int = 0
+) -> str:
+    """Run a line of the page as a shell does, with the Spark in `home`; what it printed.
+
+    status: the expected exit status. With another than 0, it is also what is on stderr, because
+    spark-submit prints the stderr of a program to stdout.
+    """
     for name, value in names.items():
         line = line.replace(name, value)
     words = shlex.split(f"{line} {more}")
@@ -138,8 +144,8 @@ def run_line(line: str, names: Mapping[str, str], more: str = "", home: Path = H
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 0, (line, done.stderr[-3000:])
-    return done.stdout
+    assert done.returncode == status, (line, done.stdout[-3000:], done.stderr[-3000:])
+    return done.stdout + done.stderr if status else done.stdout
 
 
 def of_s3(server: S3Server) -> str:
@@ -215,4 +221,11 @@ def test_the_commands_of_spark_submit(
     rows = json.loads(run_line(delta, names, "--json", lake_home))["rows"]
     assert rows["ledger"] == 210
     assert json.loads(run_line(iceberg, names, "--json", lake_home))["rows"] == rows
-    assert catalog.tables("quorate") == {*rows, "runs"}
+    assert catalog.tables("quorate", "metadata") == {*rows, "runs"}
+    one_level = iceberg.replace("quorate.metadata", "one")
+    said = run_line(one_level, names, "", lake_home, status=1)
+    assert "namespace `lake`.`one`. Give the namespace two levels" in said
+    catalog.kill()
+    said = run_line(iceberg, names, "", lake_home, status=1)
+    assert "quorate: error: Spark failed: org.apache.iceberg" in said
+    assert "Connection refused" in said

@@ -402,15 +402,15 @@ def _source(paths: Sequence[Path] | None, bootstrap: str, options: LogOptions) -
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """Turn the pipeline's expected errors, also as wrapped by Spark, into one-line errors."""
+    """Turn errors of the pipeline, also as wrapped by Spark, and of Spark into one-line errors."""
     try:
         yield
     except (CommandError, UsageError):
         raise
     except Exception as error:
-        from quorate.spark.errors import explain
+        from quorate.spark.errors import explain, explain_failure
 
-        text = explain(error)
+        text = explain(error) or explain_failure(error)
         if text is None:
             raise
         raise CommandError(text) from error

@@ -102,7 +102,18 @@ def is_file_gone(error: BaseException) -> bool:
     return found is not None and found[1] == FileGoneError.__name__
 
 
-def innermost_cause(error: Exception) -> str:
+def explain_failure(error: BaseException) -> str | None:
+    """What a failure of Spark or of a connector says; None for other errors.
+
+    It is None for exceptions of this package's code in a worker of Spark, too.
+    """
+    is_of_spark = type(error).__module__.startswith(("py4j.", "pyspark."))
+    if not is_of_spark or "PythonException" in f"{type(error).__name__} {error}":
+        return None
+    return f"Spark failed: {innermost_cause(error)}"
+
+
+def innermost_cause(error: BaseException) -> str:
     """The innermost cause that Java names in an error text with stack traces."""
     lines = [line.strip() for line in str(error).strip().splitlines()]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]

@@ -42,7 +42,8 @@ from quorate.spark.sinks import Range, Sink, has_jvm
 
 RUNS = "runs"
 CLUSTER, DATE = "cluster", "date"
-TIMES = {BATCHES: "base_timestamp", LEDGER: "timestamp", "history": "started"}
+HISTORY = "history"
+TIMES = {BATCHES: "base_timestamp", LEDGER: "timestamp", HISTORY: "started"}
 """The column with the time of a row, by table."""
 RUNS_SCHEMA = StructType(
     [
@@ -230,7 +231,9 @@ class IcebergSink(LakeSink):
         self, spark: SparkSession, root: str, cluster: str, *, catalog: str, namespace: str
     ) -> None:
         super().__init__(spark, root, cluster)
-        self._namespace = ".".join(map(_quoted, (catalog, *namespace.split("."))))
+        self._is_prepared = False
+        self._levels = [_quoted(level) for level in (catalog, *namespace.split("."))]
+        self._namespace = ".".join(self._levels)
         setting = f"spark.sql.catalog.{catalog}"
         if spark.conf.get(setting, None) is None:
             spark.conf.set(f"{setting}.type", "hadoop")
@@ -241,7 +244,29 @@ class IcebergSink(LakeSink):
         return f"{self._namespace}.{_quoted(table)}"
 
     def prepare(self) -> None:
-        self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {self._namespace}")
+        if self._is_prepared:
+            return
+        for end in range(2, len(self._levels) + 1):
+            self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {'.'.join(self._levels[:end])}")
+        self._require_history()
+        self._is_prepared = True
+
+    def _require_history(self) -> None:
+        """Raise PipelineError if the catalog does not allow a table with the name `history`.
+
+        It is also the name of a metadata table: if there is no table NAMESPACE.history, Iceberg's
+        client asks for the history of a table NAMESPACE. For a namespace of one level, the URL of
+        that table has an empty segment, which some REST catalogs reject.
+        """
+        try:
+            self.spark.catalog.tableExists(self.name(HISTORY))
+        except Exception as error:
+            if "BadRequestException" not in str(error):
+                raise
+            raise PipelineError(
+                f"the catalog rejects a table `{HISTORY}` in the namespace {self._namespace}. Give "
+                "the namespace two levels, such as --namespace quorate.metadata"
+            ) from error
 
     def refresh(self, table: str) -> None:
         self.spark.catalog.refreshTable(self.name(table))

@@ -44,10 +44,13 @@ def make_certificate(
     authority: tuple[Path, Path],
     names: Sequence[str] = (),
     usage: str = "",
+    *,
+    days: int = 2,
 ) -> tuple[Path, Path]:
     """A node's certificate and key; names: DNS names that it is valid for besides.
 
-    usage: the only one that it is valid for, such as serverAuth; "" for all.
+    usage: the only one that it is valid for, such as serverAuth; "" for all. days: how long it is
+    valid; below 0 for one that has expired.
     """
     certificate, key = directory / f"{name}.pem", directory / f"{name}.key"
     request, extensions = directory / f"{name}.csr", directory / f"{name}.ext"
@@ -60,7 +63,7 @@ def make_certificate(
     )
     openssl(
         *("x509", "-req", "-in", request, "-CA", authority[0], "-CAkey", authority[1]),
-        *("-CAcreateserial", "-days", "2", "-extfile", extensions, "-out", certificate),
+        *("-CAcreateserial", "-days", str(days), "-extfile", extensions, "-out", certificate),
     )
     return certificate, key
 

@@ -6,7 +6,8 @@ Rules:
    `require_client_certificate` off.
 2. Files are read when a server starts and for each new channel. A server reads changed files again
    before the next handshake, so a renewed certificate needs no restart. If a changed file cannot be
-   used, servers and clients log this and keep the old ones.
+   used, servers and clients log this and keep the old ones. The same if the new certificate has
+   expired and the old one has not.
 3. A file that cannot be used raises `TlsError`, which names the file and the reason.
 """
 
@@ -16,6 +17,7 @@ import logging
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -68,8 +70,11 @@ class TlsConfig:
 
 
 _SAN_OID = b"\x06\x03\x55\x1d\x11"
+_SEQUENCE = 0x30
 _EXTENSIONS = 0xA3
 _DNS_NAME = 0x82
+_TIMES = {0x17: "%y%m%d%H%M%SZ", 0x18: "%Y%m%d%H%M%SZ"}
+"""The formats of UTCTime and GeneralizedTime by tag (RFC 5280, section 4.1.2.5)."""
 CERTIFICATES_MAX = 1024
 """How many certificates' names are kept, because every call asks for its caller's."""
 
@@ -85,13 +90,33 @@ def dns_names(certificate: Path) -> tuple[str, ...]:
 @lru_cache(maxsize=CERTIFICATES_MAX)
 def dns_names_in(pem: bytes) -> tuple[str, ...]:
     """The DNS names in the first certificate of a text. Raises ValueError."""
+    try:
+        return tuple(_dns_names(_first_certificate(pem)))
+    except IndexError:
+        raise ValueError("the certificate is truncated") from None
+
+
+def _first_certificate(pem: bytes) -> bytes:
+    """The DER bytes of the first certificate of a text. Raises ValueError."""
     text = pem.decode("latin-1")
     block = text[text.index("-----BEGIN CERTIFICATE") :]
     end = block.index("-----END CERTIFICATE-----") + len("-----END CERTIFICATE-----")
+    return ssl.PEM_cert_to_DER_cert(block[:end])
+
+
+def expiry_in(pem: bytes) -> datetime:
+    """The end of validity of the first certificate of a text. Raises ValueError."""
+    der = _first_certificate(pem)
     try:
-        return tuple(_dns_names(ssl.PEM_cert_to_DER_cert(block[:end])))
+        _, position, _ = _element(der, 0)
+        sequences = [each for each in _elements(der, position) if each[0] == _SEQUENCE]
+        # Those of a TBSCertificate are: signature, issuer, validity, … (RFC 5280, section 4.1).
+        _, (tag, start, stop) = _between(der, *sequences[2][1:])
+        text = der[start:stop].decode("ascii", "replace")
+        return datetime.strptime(text, _TIMES.get(tag, "")).replace(tzinfo=UTC)
     except IndexError:
-        raise ValueError("the certificate is truncated") from None
+        pass
+    raise ValueError("the certificate is truncated")
 
 
 def _dns_names(der: bytes) -> Iterator[str]:
@@ -180,13 +205,15 @@ class ClientCredentials:
 
     def __init__(self, tls: TlsConfig) -> None:
         self._tls = tls
+        self._validity = _Validity(tls)
         self._last: grpc.ChannelCredentials | None = None
         self._problem = ""
 
     def current(self) -> grpc.ChannelCredentials:
         """The credentials for the next channel. Raises TlsError if no files were usable before."""
         try:
-            self._last = self._tls.channel_credentials()
+            credentials = self._tls.channel_credentials()
+            self._validity.renew()
         except TlsError as error:
             if self._last is None:
                 raise
@@ -194,7 +221,7 @@ class ClientCredentials:
                 self._problem = str(error)
                 _log_kept(error)
         else:
-            self._problem = ""
+            self._last, self._problem = credentials, ""
         return self._last
 
 
@@ -202,11 +229,37 @@ def _log_kept(error: TlsError) -> None:
     LOGGER.warning("the changed TLS files cannot be used, keeping the old ones: %s", error)
 
 
+class _Validity:
+    """The end of validity of the certificate in use."""
+
+    def __init__(self, tls: TlsConfig) -> None:
+        self._tls = tls
+        self._end: datetime | None = None
+
+    def renew(self) -> None:
+        """Use the certificate in the file.
+
+        Raises TlsError if it has expired, and the one in use has not.
+        """
+        path = self._tls.certificate
+        if path is None:
+            return
+        try:
+            end = expiry_in(_read(path, "certificate", "CERTIFICATE"))
+        except ValueError:
+            raise TlsError(f"{path}: the certificate cannot be read") from None
+        now = datetime.now(UTC)
+        if self._end is not None and end <= now < self._end:
+            raise TlsError(f"{path}: the certificate expired at {end:%F %T} UTC")
+        self._end = end
+
+
 class _WatchedFiles:
     """A server's files, reloaded when they change."""
 
     def __init__(self, tls: TlsConfig) -> None:
         self._tls = tls
+        self._validity = _Validity(tls)
         self._stamp = self._current_stamp()
 
     def _paths(self) -> tuple[Path, ...]:
@@ -226,6 +279,7 @@ class _WatchedFiles:
         if tls.ca is None and tls.require_client_certificate:
             raise TlsError("a server that requires client certificates needs a file of authorities")
         _check(tls)
+        self._validity.renew()
 
     def _reread(self, load: Callable[[], T]) -> T | None:
         """Load changed files with `load`; None if they did not change or cannot be used."""

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from quorate.rpc.client.quorum_client import QuorumClient, UnreachableError
 from quorate.rpc.client.transport import PeerTransport, TransportError, TransportKind
 from quorate.rpc.errors import TlsError
 from quorate.rpc.server.grpc_server import start_server
-from quorate.rpc.tls import TlsConfig
+from quorate.rpc.tls import ClientCredentials, ServerContext, TlsConfig, expiry_in
 
 from tests.certificates import make_authority, make_certificate, needs_openssl
 from tests.unit.rpc.rpc_support import CLUSTER, HOST, KEY, Node, address_of, endpoint_of, serving
@@ -205,6 +206,47 @@ async def test_a_client_keeps_the_files_that_it_can_use(
     assert "key values mismatch" in said.message
     with pytest.raises(TlsError):
         live.channel_credentials()
+
+
+@needs_openssl
+async def test_an_expired_certificate_does_not_replace_one_that_is_valid(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Servers and clients keep the valid one; the next valid one replaces it."""
+    authority = make_authority(tmp_path, "authority")
+    days = {"valid": 2, "expired": -1, "renewed": 3}
+    files = {
+        name: TlsConfig(*make_certificate(tmp_path, name, authority, days=each), authority[0])
+        for name, each in days.items()
+    }
+    folder = tmp_path / "live"
+    folder.mkdir()
+    live = TlsConfig(folder / "cert.pem", folder / "key.pem", folder / "ca.pem")
+    install(files["valid"], live)
+    context, credentials = ServerContext(live), ClientCredentials(live)
+    async with serving(Node(), live) as server:
+        for name in days:
+            before = context.current(), credentials.current()
+            install(files[name], live)
+            after = context.current(), credentials.current()
+            is_kept = [old is new for old, new in zip(before, after, strict=True)]
+            assert is_kept == [name == "expired"] * 2, name
+            transport = PeerTransport(CLUSTER, files["valid"])
+            answer = await transport.call(endpoint_of(server), VOTE, 5_000)
+            assert isinstance(answer, VoteResponse), name
+            await transport.close()
+    said = {each.message for each in caplog.records if "keeping the old ones" in each.message}
+    assert len(said) == 1
+    assert "the certificate expired at" in said.pop()
+
+
+@needs_openssl
+def test_an_expired_certificate_alone_is_used(tmp_path: Path) -> None:
+    """Peers reject it and say why; a server that does not start says less."""
+    authority = make_authority(tmp_path, "authority")
+    certificate, key = make_certificate(tmp_path, "expired", authority, days=-1)
+    assert expiry_in(certificate.read_bytes()) < datetime.now(UTC)
+    assert ServerContext(TlsConfig(certificate, key, authority[0])).current()
 
 
 @needs_openssl

@@ -133,16 +133,6 @@ async def test_where_nobody_answers_the_client_lists_whom_it_asked() -> None:
             assert set(failed.value.attempts) <= set(addresses)
 
 
-def test_old_news_of_a_leader_are_not_followed() -> None:
-    route = Route([("a", 1)])
-    new, old = Endpoint("C", "b", 2), Endpoint("C", "c", 3)
-    assert route.learn(CurrentLeader(5, 2, (new,))) == (("b", 2),)
-    assert route.learn(CurrentLeader(4, 3, (old,))) == ()
-    assert route.order()[0] == ("b", 2)
-    route.lost(("b", 2))
-    assert route.order() == [("a", 1), ("b", 2)]
-
-
 def test_a_client_needs_an_address() -> None:
     with pytest.raises(MisuseError):
         QuorumClient([])

@@ -5,7 +5,8 @@ To reach the leader (until the deadline):
    not answer last time come last.
 2. A node that answers NOT_LEADER_OR_FOLLOWER has done nothing: learn the leader that it names,
    unless its epoch is older than the known one, and try that next. No address is tried twice in one
-   round.
+   round. Outside of a cluster, the leader's own address may be unreachable: it is tried once in an
+   epoch, and an address at which the leader answered is not given up for it.
 3. No connection, or a node that does not serve the request: nothing was done, so try the next one.
    The same if the node belongs to another cluster; if all do, the search ends.
 4. A broken connection, a timeout, or a silent node: the request may have been executed. Retry it
@@ -84,14 +85,18 @@ class Route:
         return sorted(known, key=self._lost.__contains__)
 
     def learn(self, leader: CurrentLeader) -> tuple[Address, ...]:
-        """Learn a node's view of the leader; returns the leader's addresses, none if outdated."""
+        """Learn a node's view of the leader; returns the leader's addresses that are worth a try.
+
+        That is none if the view is outdated, or if no node answered there in this epoch.
+        """
         if leader.epoch < self._epoch:
             return ()
         # Only the first listener is certain to speak gRPC, as with voters.
         addresses = self.learn_nodes(leader.endpoints[:1])
         if leader.epoch > self._epoch:
             self._lost.difference_update(addresses)
-        if leader.epoch > self._epoch or addresses:
+        addresses = tuple(each for each in addresses if each not in self._lost)
+        if leader.epoch > self._epoch or not self._leader:
             self._leader = addresses
         self._epoch = leader.epoch
         return addresses

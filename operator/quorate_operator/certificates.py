@@ -1,23 +1,27 @@
 """The operator's own certificate authority, which issues a Quorum's certificates.
 
 Each Quorum has one authority, in a Secret that no pod mounts. A node's certificate names its host
-name, the Service's, and `node-N`; a client's certificate names `client`. Every certificate is both
-a server and a client certificate, because nodes connect to each other.
+name, the Service's, its outside addresses (`external`), and `node-N`; a client's certificate names
+`client`. Every certificate is both a server and a client certificate, because nodes connect to each
+other.
 
 Rules:
 1. The authority is created once. An existing Secret is used, or reported as broken. The authority
    is replaced only step by step (`authority.py`), because anything else would disconnect every
    node.
-2. A node's certificate is renewed when two thirds of its lifetime have passed, or when another
-   authority issued it. Servers read changed files before the next handshake and clients before the
-   next channel, so no restart is needed. Nodes and brokers keep their private keys: a pod mounts
-   only its own key, as a file that Kubernetes does not update.
+2. A node's certificate is renewed when two thirds of its lifetime have passed, when another
+   authority issued it, or when it lacks a name. Until then it keeps names that are not wanted any
+   more: a load balancer may be without its address for a moment only. Servers read changed files
+   before the next handshake and clients before the next channel, so no restart is needed. Nodes and
+   brokers keep their private keys: a pod mounts only its own key, as a file that Kubernetes does
+   not update.
 3. All ordinals have certificates from the start, so scaling does not wait for any.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import ipaddress
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -105,15 +109,15 @@ def issue(
 ) -> Pair:
     """Issue a certificate for `name`, valid for `days`, but not beyond the authority's own end.
 
-    hosts: further DNS names. key_text: the private key to certify, PEM; if it is not a valid one,
-    a new key is generated. Raises CertificateError.
+    hosts: further DNS names and IP addresses. key_text: the private key to certify, PEM; if it is
+    not a valid one, a new key is generated. Raises CertificateError.
     """
     now = now or dt.datetime.now(dt.UTC)
     issuer, issuer_key = _load(authority)
     if now >= issuer.not_valid_after_utc:
         raise CertificateError(f"the authority expired at {issuer.not_valid_after_utc:%F %T} UTC")
     key = _key(key_text) or ec.generate_private_key(ec.SECP256R1())
-    names = [x509.DNSName(each) for each in dict.fromkeys((name, *hosts))]
+    names = [_general_name(each) for each in dict.fromkeys((name, *hosts))]
     identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key())
     usage = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
     certificate = (
@@ -132,6 +136,13 @@ def issue(
         .sign(issuer_key, hashes.SHA256())
     )
     return Pair(certificate.public_bytes(serialization.Encoding.PEM).decode(), _pem(key))
+
+
+def _general_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
 
 
 def _key(text: str) -> ec.EllipticCurvePrivateKey | None:
@@ -198,13 +209,30 @@ def _is_used_up(found: x509.Certificate, now: dt.datetime | None) -> bool:
 
 
 def has_other_names(certificate: str, name: str, hosts: Sequence[str]) -> bool:
-    """Whether a certificate is for other DNS names than a client's. True if it is unreadable."""
+    """Whether a certificate is for other names than a client's. True if it is unreadable."""
+    return set(_names_in(certificate)) != set(map(_general_name, (name, *hosts)))
+
+
+def lacks_names(certificate: str, hosts: Iterable[str]) -> bool:
+    """Whether a certificate is not for all of these DNS names and IP addresses."""
+    return not set(map(_general_name, hosts)) <= set(_names_in(certificate))
+
+
+def lack_names(files: Mapping[str, str], needed: Mapping[int, Iterable[str]]) -> bool:
+    """Whether the certificate of a node lacks one of the names that are needed, by node id."""
+    return any(
+        lacks_names(files.get(f"{naming.node_name(node)}.crt", ""), hosts)
+        for node, hosts in needed.items()
+    )
+
+
+def _names_in(certificate: str) -> Iterable[x509.GeneralName]:
+    """The names of a certificate; none if it is unreadable."""
     try:
         found = x509.load_pem_x509_certificate(certificate.encode())
-        names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        return found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (ValueError, x509.ExtensionNotFound):
-        return True
-    return set(names.get_values_for_type(x509.DNSName)) != {name, *hosts}
+        return ()
 
 
 # --- a Quorum's -----------------------------------------------------------------------------------
@@ -225,6 +253,9 @@ def broker_hosts(quorum: str, namespace: str, ordinal: int) -> Sequence[str]:
     return (node, host, f"{host}.cluster.local", "localhost")
 
 
+NO_HOSTS: Mapping[int, Sequence[str]] = {}
+
+
 @dataclass(frozen=True, slots=True)
 class Issuer:
     """Issues the certificates that are due and keeps the others."""
@@ -241,10 +272,17 @@ class Issuer:
         namespace: str,
         known: Mapping[str, str] | None = None,
         ids: naming.NodeIds = naming.SAME_IDS,
+        external: Mapping[int, Sequence[str]] = NO_HOSTS,
     ) -> dict[str, str]:
-        """The files of all nodes: ca.crt, node-N.crt, node-N.key. N is the node's id."""
+        """The files of all nodes: ca.crt, node-N.crt, node-N.key. N is the node's id.
+
+        external: by ordinal, the names and addresses under which a node is reached from outside.
+        """
         hosts = {
-            naming.node_name(ids.of(ordinal)): node_hosts(quorum, namespace, ordinal)
+            naming.node_name(ids.of(ordinal)): (
+                *node_hosts(quorum, namespace, ordinal),
+                *external.get(ordinal, ()),
+            )
             for ordinal in range(naming.NODES_MAX)
         }
         return self._files(known, hosts)
@@ -269,7 +307,7 @@ class Issuer:
 
         hosts: the DNS names of its certificate besides `name`.
         """
-        kept = self._kept(known, "tls")
+        kept = self._kept(known, "tls", hosts)
         if kept is None or has_other_names(kept.certificate, name, hosts):
             kept = issue(self.signer, name, hosts, self.days)
         pair = kept
@@ -283,16 +321,20 @@ class Issuer:
         for name, further in hosts.items():
             # A new certificate is for the existing key, because pods have mounted it.
             key = (known or {}).get(f"{name}.key", "")
-            pair = self._kept(known, name) or issue(
+            pair = self._kept(known, name, further) or issue(
                 self.signer, name, further, self.days, key_text=key
             )
             files |= {f"{name}.crt": pair.certificate, f"{name}.key": pair.key}
         return files
 
-    def _kept(self, known: Mapping[str, str] | None, name: str) -> Pair | None:
+    def _kept(
+        self, known: Mapping[str, str] | None, name: str, hosts: Sequence[str]
+    ) -> Pair | None:
         files = known or {}
         pair = Pair(files.get(f"{name}.crt", ""), files.get(f"{name}.key", ""))
-        return None if not pair.key or is_due(self.signer, pair.certificate) else pair
+        if not pair.key or lacks_names(pair.certificate, hosts):
+            return None
+        return None if is_due(self.signer, pair.certificate) else pair
 
     def are_due(self, files: Mapping[str, str], count: int = 1) -> bool:
         """Whether to rewrite a Secret.

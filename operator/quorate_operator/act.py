@@ -246,9 +246,9 @@ class Actor(ObjectWriter):
         known = secret_files(await self.own(quorum, "Secret", name))
         kind = "Opaque"
         if name == naming.node_secret(quorum.name):
-            files = await asyncio.to_thread(
-                issuer.node_files, quorum.name, quorum.namespace, known, quorum.ids
-            )
+            external = {ordinal: each.names for ordinal, each in seen.external.items()}
+            where = (quorum.name, quorum.namespace)
+            files = await asyncio.to_thread(issuer.node_files, *where, known, quorum.ids, external)
         elif name == naming.broker_secret(quorum.name):
             count = quorum.broker_certificates
             files = await asyncio.to_thread(

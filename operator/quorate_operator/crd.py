@@ -17,6 +17,7 @@ from quorate_operator import schema
 from quorate_operator.crd_pod import peers, pod_template, strings
 from quorate_operator.crd_rules import QUANTITY, Schema, kept, kept_as_created, kept_volume
 from quorate_operator.destination import destination
+from quorate_operator.external import external_access, rules_of_spec
 from quorate_operator.naming import (
     APPROVED_ANNOTATION,
     BROKER_ID_FIRST,
@@ -37,7 +38,7 @@ from quorate_operator.naming import (
 )
 from quorate_operator.windows import DAYS, HOURS_MAX, START_PATTERN
 
-REVISION = 2
+REVISION = 3
 """The revision of the schema. Raise it with each change, and never use one twice."""
 
 CONDITIONS = (
@@ -362,6 +363,7 @@ def _spec() -> Schema:
                     required=["name"],
                 ),
             },
+            "external": external_access(),
             "networkPolicy": schema.object(
                 "Which pods may connect.",
                 {
@@ -375,6 +377,10 @@ def _spec() -> Schema:
                     "brokersFrom": peers(
                         "Which Kafka brokers may connect, as in a NetworkPolicy's `from`; default: "
                         "labelled clients; empty: none.",
+                    ),
+                    "externalFrom": peers(
+                        "From where clients of `external` may connect, as in a NetworkPolicy's "
+                        "`from`; default: anywhere; empty: from nowhere.",
                     ),
                 },
                 default={},
@@ -438,6 +444,7 @@ def _spec() -> Schema:
                     f"c.brokerId >= self.firstNodeId + {NODES_MAX})",
                     "message": "a brokerId is a controller's id",
                 },
+                *rules_of_spec(),
             ]
         },
     )
@@ -486,6 +493,7 @@ def _status() -> Schema:
             "role": schema.text("leader, voter, observer, unformatted, fenced or unknown."),
             "lag": schema.integer("Number of records behind the leader.", format="int64"),
             "endpoint": schema.text(""),
+            "externalEndpoint": schema.text("Where clients outside the cluster reach the node."),
             "version": schema.text(""),
         },
         required=["nodeId"],
@@ -510,6 +518,10 @@ def _status() -> Schema:
             "clusterId": schema.text(""),
             "selector": schema.text("Label selector of the pods, for the scale subresource."),
             "updateRevision": schema.text("Revision of the template of new pods.", nullable=True),
+            "externalBootstrapServers": schema.text(
+                "What clients outside the cluster connect to: the addresses of all nodes.",
+                nullable=True,
+            ),
             "currentAction": schema.text("What the operator is doing or waiting for."),
             **_status_of_parts(),
             "members": {

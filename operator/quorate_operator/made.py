@@ -2,7 +2,7 @@
 
 Its claim templates cannot be changed. A manifest with another size would be rejected, and with it
 every other change of the template. The members that it fences stay fenced: the plan decides when
-that changes (`fencing`).
+that changes (`fencing`). Its size keeps the outside Services of surplus nodes.
 """
 
 from __future__ import annotations
@@ -45,8 +45,9 @@ def fenced_by(stateful_set: Object | None, quorum: str) -> frozenset[int]:
 
 
 def as_made(quorum: QuorumResource, stateful_set: Object | None) -> QuorumResource:
-    """The Quorum with the size of the StatefulSet's claims, and the members that it fences."""
-    quorum = replace(quorum, fenced=fenced_by(stateful_set, quorum.name))
+    """The Quorum with the sizes of the StatefulSet and its claims, and the members it fences."""
+    size = 0 if stateful_set is None else int(stateful_set["spec"].get("replicas") or 0)
+    quorum = replace(quorum, fenced=fenced_by(stateful_set, quorum.name), size=size)
     made = "" if stateful_set is None else size_of(claims_of(stateful_set))
     # The API server writes equal quantities in one form, such as 1Gi for 1024Mi.
     if not made or bytes_of(made) == bytes_of(quorum.volume_size):

@@ -3,7 +3,8 @@
 Rules:
 1. Objects depend only on the Quorum, never on the number of running nodes: scaling must not change
    the pod template. This module does not set the StatefulSet's replicas; the plan changes them one
-   decision at a time (`values.Resize`). What cannot be changed is as it was made (`made`).
+   decision at a time (`values.Resize`). What cannot be changed is as it was made (`made`). The
+   Services for outside are an exception: a load balancer costs money, so spare ordinals have none.
 2. Each object carries a digest of itself, so the operator detects a difference without comparing
    fields that the API server fills in.
 3. Pods satisfy the restricted Pod Security Standard and mount no service account token.
@@ -19,6 +20,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from quorate_operator import naming
+from quorate_operator.external import ExternalAccess
 from quorate_operator.naming import (
     DATA_PATH,
     HASH_ANNOTATION,
@@ -49,8 +51,6 @@ half of each of Kafka's defaults is ample.
 CLIENT_LABEL = f"{naming.GROUP}/client"
 """Pods with this label set to "true" may connect where the NetworkPolicy is enforced."""
 AUTHORIZER, SUPER_USERS = "authorizer.class.name", "super.users"
-OPTIONAL = ("PodDisruptionBudget", "NetworkPolicy")
-"""The kinds of objects that not every Quorum has. Such an object has the Quorum's name."""
 KAFKA = "kafka"
 """The name of the Kafka protocol's port."""
 
@@ -66,7 +66,19 @@ def objects(quorum: QuorumResource) -> dict[str, Object]:
         made.append(_disruption_budget(quorum))
     if quorum.part("networkPolicy").get("enabled", True):
         made.append(_network_policy(quorum))
+    if quorum.external is not None:
+        made += [
+            _external_service(quorum, quorum.external, ordinal)
+            for ordinal in quorum.external_ordinals
+        ]
     return {key(each): _stamped(each) for each in made}
+
+
+def optional(quorum: QuorumResource) -> list[str]:
+    """All objects that not every Quorum has, by "Kind/name"."""
+    names = [f"{kind}/{quorum.name}" for kind in ("PodDisruptionBudget", "NetworkPolicy")]
+    ordinals = range(naming.NODES_MAX)
+    return names + [f"Service/{naming.external_service(quorum.name, each)}" for each in ordinals]
 
 
 def key(found: Object) -> str:
@@ -167,6 +179,24 @@ def _node_service(quorum: QuorumResource, ordinal: int) -> Object:
     )
 
 
+def _external_service(quorum: QuorumResource, access: ExternalAccess, ordinal: int) -> Object:
+    """The Service by which clients outside the cluster reach one node."""
+    made = _object(
+        quorum,
+        "v1",
+        "Service",
+        naming.external_service(quorum.name, ordinal),
+        spec={
+            "publishNotReadyAddresses": True,
+            "selector": naming.selector(quorum.name)
+            | {naming.POD_LABEL: naming.pod(quorum.name, ordinal)},
+            **access.service_fields(ordinal),
+        },
+    )
+    made["metadata"]["annotations"] = dict(access.annotations)
+    return made
+
+
 def _listeners(quorum: QuorumResource) -> dict[str, int]:
     """The ports of a node's listeners, by name."""
     return {"controller": PORT} | ({KAFKA: KAFKA_PORT} if quorum.has_kafka_listener else {})
@@ -204,6 +234,8 @@ def _network_policy(quorum: QuorumResource) -> Object:
     sources = [{"podSelector": {"matchLabels": naming.selector(quorum.name)}}, operator, clients]
     readers = quorum.part("networkPolicy").get("metricsFrom") or []
     ingress: list[Object] = [{"from": sources, "ports": [{"port": PORT, "protocol": "TCP"}]}]
+    if quorum.external is not None:
+        ingress += _from_outside(quorum)
     if quorum.is_migration:
         # The operator reads the progress of a migration from the metrics.
         readers = [*readers, operator]
@@ -225,6 +257,19 @@ def _network_policy(quorum: QuorumResource) -> Object:
             "ingress": ingress,
         },
     )
+
+
+def _from_outside(quorum: QuorumResource) -> list[Object]:
+    """The rule for clients outside the cluster, none if the spec lets none in.
+
+    By default it has no sources: behind a load balancer or a node port, most networks show the
+    address of a machine of the cluster in place of the client's.
+    """
+    rule: Object = {"ports": [{"port": PORT, "protocol": "TCP"}]}
+    sources = quorum.part("networkPolicy").get("externalFrom")
+    if sources is None:
+        return [rule]
+    return [{"from": sources, **rule}] if sources else []
 
 
 # --- the StatefulSet ------------------------------------------------------------------------------

@@ -162,6 +162,11 @@ def node_service(quorum: str, ordinal: int) -> str:
     return pod(quorum, ordinal)
 
 
+def external_service(quorum: str, ordinal: int) -> str:
+    """The Service by which clients outside the cluster reach one node."""
+    return f"{pod(quorum, ordinal)}-external"
+
+
 def record(quorum: str) -> str:
     """The ConfigMap that records the cluster for which the Quorum was started."""
     return f"{quorum}-bootstrap"

@@ -33,8 +33,9 @@ from quorate_operator.authority import (
     is_step_due,
     secret_files,
 )
-from quorate_operator.certificates import Issuer, has_other_names
+from quorate_operator.certificates import Issuer, has_other_names, lack_names
 from quorate_operator.claim_state import observed_claim
+from quorate_operator.external import ExternalAddress
 from quorate_operator.job_state import JobRun
 from quorate_operator.kube import Kube
 from quorate_operator.made import as_made, fenced_by, fenced_in
@@ -92,6 +93,8 @@ class Snapshot:
     """The operator's certificate files from another issuer (cert-manager); empty without one."""
     progress: MigrationProgress | None = None
     """The migration's progress; None without a migration, or if the leader does not answer."""
+    external: Mapping[int, ExternalAddress] = field(default_factory=dict)
+    """The outside address of each node that has a Service for it, by ordinal."""
     is_asked: bool = True
     """Whether the nodes were asked; with TLS, not before the operator has a certificate."""
 
@@ -237,6 +240,7 @@ class Observer:
             forbidden += tuple(self._unlabelled(quorum, quorum.recovery.objects))
             job = owned.get("Job", naming.restore_job(quorum.name))
             restore = recovery.restore_run(kube, quorum, job)
+        external = owned.external_addresses(as_made(quorum, stateful_set))
         pods = kube.list("Pod", namespace, naming.selector_text(quorum.name))
         claims, foreign_volumes = owned.claims()
         observed = Observed(
@@ -248,7 +252,7 @@ class Observer:
             keeps_volumes=keeps_volumes(stateful_set),
             is_marked=is_marked,
             stale=(
-                *(() if unusable else self._stale_secrets(quorum, owned, authority)),
+                *(() if unusable else self._stale_secrets(quorum, owned, authority, external)),
                 *self._stale(quorum, owned, stateful_set),
             ),
             known_cluster_id=quorum.known_cluster_id,
@@ -262,6 +266,11 @@ class Observer:
             invalid_config=problem_of_config(quorum),
             unusable_authority=unusable,
             restore=restore,
+            pending_balancers=tuple(
+                naming.external_service(quorum.name, ordinal)
+                for ordinal, each in external.items()
+                if each.is_pending and ordinal < quorum.replicas
+            ),
         )
         mine = by_ordinal(quorum.name, (pod for pod in pods if _is_pod_of(pod, stateful_set)))
         if stateful_set is not None:
@@ -282,6 +291,7 @@ class Observer:
             authority=authority,
             keys_created=keys_created,
             given=given,
+            external=external,
         )
 
     def _authority(self, quorum: QuorumResource, owned: Owned) -> tuple[Authority | None, str]:
@@ -336,7 +346,11 @@ class Observer:
                 yield f"{kind}/{name} needs the label {naming.USABLE_LABEL}={quorum.name}"
 
     def _stale_secrets(
-        self, quorum: QuorumResource, owned: Owned, authority: Authority | None
+        self,
+        quorum: QuorumResource,
+        owned: Owned,
+        authority: Authority | None,
+        external: Mapping[int, ExternalAddress],
     ) -> Iterable[str]:
         """Yield the missing and outdated Secrets of certificates; only the authority's own if it
         has expired, because nothing can be issued before it is replaced.
@@ -353,6 +367,7 @@ class Observer:
         }
         if quorum.broker_certificates:
             counts[naming.broker_secret(quorum.name)] = quorum.broker_certificates
+        needed = {quorum.ids.of(ordinal): each.names for ordinal, each in external.items()}
         for name, count in counts.items():
             files = secret_files(owned.get("Secret", name))
             if f"Secret/{name}" in owned.conflicts:
@@ -362,6 +377,7 @@ class Observer:
             if (
                 authority is None
                 or issuer_of(quorum, authority).are_due(files, count)
+                or (name == naming.node_secret(quorum.name) and lack_names(files, needed))
                 or (called and has_other_names(files.get("tls.crt", ""), called, hosts))
             ):
                 yield f"Secret/{name}"
@@ -379,10 +395,9 @@ class Observer:
                 continue  # the plan creates the StatefulSet, with its size, after all others
             if found is None or manifests.stamp_of(found) != manifests.stamp_of(manifest):
                 yield name
-        for kind in manifests.OPTIONAL:
-            name = f"{kind}/{quorum.name}"
-            found = None if name in wanted else self._kube.get(kind, quorum.namespace, quorum.name)
-            if found is not None and is_controlled_by(found, quorum.uid):
+        for name in manifests.optional(quorum):
+            kind, _, title = name.partition("/")
+            if name not in wanted and owned.has_unwanted(kind, title):
                 yield name
 
 

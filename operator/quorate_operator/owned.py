@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from quorate_operator import naming
+from quorate_operator.external import ExternalAddress, external_address
 from quorate_operator.kube import Kube
 from quorate_operator.naming import Object
 from quorate_operator.ownership import conflict, is_controlled_by
@@ -29,6 +30,16 @@ class Owned:
         self.conflicts[f"{kind}/{name}"] = conflict(kind, found, self._quorum.name)
         return None
 
+    def has_unwanted(self, kind: str, name: str) -> bool:
+        """Whether the Quorum's own object of that name is to be deleted. Raises KubeError.
+
+        The deletion of a Service takes as long as that of its load balancer.
+        """
+        found = self._find(kind, name)
+        if found is None or not is_controlled_by(found, self._quorum.uid):
+            return False
+        return not found["metadata"].get("deletionTimestamp")
+
     def _find(self, kind: str, name: str) -> Object | None:
         namespace = self._quorum.namespace
         if kind != "Service":
@@ -39,6 +50,17 @@ class Owned:
             found = self._kube.list(kind, namespace)
             self._services = {each["metadata"]["name"]: each for each in found}
         return self._services.get(name)
+
+    def external_addresses(self, quorum: QuorumResource) -> dict[int, ExternalAddress]:
+        """Where clients outside the cluster reach the nodes, by ordinal. Raises KubeError.
+
+        quorum: with the size that its StatefulSet has (`made`).
+        """
+        access = quorum.external
+        if access is None:
+            return {}
+        names = {n: naming.external_service(quorum.name, n) for n in quorum.external_ordinals}
+        return {n: external_address(access, n, self.get("Service", x)) for n, x in names.items()}
 
     def claims(self) -> tuple[dict[int, Object], frozenset[int]]:
         """Return the Quorum's volume claims by ordinal, and the ordinals with a foreign claim.

@@ -360,8 +360,8 @@ def plan(desired: Desired, observed: Observed) -> OperatorPlan:
     if held and (observed.size is None or not observed.is_bootstrapped):
         return OperatorPlan(refusals=held)
     found = _attempted(_plan(desired, observed), observed)
-    failing = tuple(_failing_pods(observed))
-    return OperatorPlan(found.action, found.text, (*held, *found.refusals, *failing))
+    unfinished = (*_failing_pods(observed), *_pending(observed))
+    return OperatorPlan(found.action, found.text, (*held, *found.refusals, *unfinished))
 
 
 def _failure(observed: Observed, action: Action) -> str:
@@ -398,6 +398,13 @@ def _failing_pods(observed: Observed) -> Iterator[PlanRefusal]:
     for node in observed.nodes:
         if _is_failing(node):
             yield PlanRefusal(Reason.POD_FAILING, f"node {node.id}: {node.problem}")
+
+
+def _pending(observed: Observed) -> Iterator[PlanRefusal]:
+    """Yield the load balancers that have no address. Nothing else waits for them."""
+    for name in observed.pending_balancers:
+        text = f"Service/{name}: its load balancer has no address yet"
+        yield PlanRefusal(Reason.LOAD_BALANCER_PENDING, text)
 
 
 def _is_failing(node: ObservedNode) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from quorate_operator import naming
 from quorate_operator.claim_state import bytes_of
 from quorate_operator.destination import Destination
+from quorate_operator.external import ExternalAccess
 from quorate_operator.naming import (
     API_VERSION,
     APPROVED_ANNOTATION,
@@ -42,6 +43,8 @@ class QuorumResource:
     deleted: bool = False
     fenced: frozenset[int] = frozenset()
     """The ordinals of the pods that the template fences (`made`); others are only to be fenced."""
+    size: int = 0
+    """The number of replicas of the StatefulSet (`made`), 0 without one."""
     annotations: Mapping[str, str] = field(default_factory=dict)
     spec: Object = field(default_factory=dict)
     """The JSON object of the spec."""
@@ -143,6 +146,21 @@ class QuorumResource:
         """
         wanted = self.part("kafkaListener").get("protocol") == KAFKA_SSL
         return self.has_kafka_listener and wanted and self.is_tls
+
+    @property
+    def external(self) -> ExternalAccess | None:
+        """`spec.external`; None without TLS, too, because only certificates protect it."""
+        found = self.part("external")
+        return ExternalAccess.parse(found) if found and self.is_tls else None
+
+    @property
+    def external_ordinals(self) -> range:
+        """The ordinals of the nodes that are reached from outside.
+
+        A surplus node, which may still lead, is reached until its pod is deleted.
+        """
+        count = 0 if self.external is None else max(self.replicas, self.size)
+        return range(min(count, NODES_MAX))
 
     @property
     def is_tls(self) -> bool:

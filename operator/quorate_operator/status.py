@@ -72,6 +72,7 @@ OF_OBJECTS = (
     Reason.APPLY_REJECTED,
     Reason.EXPANDING,
     Reason.EXPANSION_REFUSED,
+    Reason.LOAD_BALANCER_PENDING,
 )
 """Refusals because of which Kubernetes objects are not as the spec wants them."""
 NOT_OBSERVED = "ObservationFailed"
@@ -93,6 +94,7 @@ def build(quorum: QuorumResource, seen: Snapshot, plan: OperatorPlan) -> Object:
         "clusterId": record.cluster_id if record else observed.known_cluster_id,
         "selector": naming.selector_text(quorum.name),
         "updateRevision": observed.revision or None,
+        "externalBootstrapServers": _external_servers(quorum, seen),
         "currentAction": plan.text or _refused(plan),
         "storage": _storage(seen) or quorum.status.get("storage"),
         "migration": _migration(quorum, seen),
@@ -129,6 +131,14 @@ def _storage(seen: Snapshot) -> Object | None:
     claim = claims_of(seen.stateful_set)
     found = {"size": size_of(claim), "storageClassName": claim.get("storageClassName")}
     return {name: value for name, value in found.items() if value}
+
+
+def _external_servers(quorum: QuorumResource, seen: Snapshot) -> str | None:
+    """The outside addresses of all nodes that have one; None if none has."""
+    if quorum.external is None:
+        return None
+    known = (each.address for _, each in sorted(seen.external.items()))
+    return ",".join(filter(None, known)) or None
 
 
 def _migration(quorum: QuorumResource, seen: Snapshot) -> Object | None:
@@ -312,6 +322,9 @@ def _members(quorum: QuorumResource, seen: Snapshot) -> Iterator[Object]:
             "role": role,
             "endpoint": naming.address(quorum.name, quorum.namespace, node.ordinal),
         }
+        external = seen.external.get(node.ordinal)
+        if external is not None and external.address:
+            member["externalEndpoint"] = external.address
         if status is not None:
             member["version"] = status.version
         if node.directory_id:

@@ -208,6 +208,8 @@ class Observed:
     """Whether volumes outlive the pods that a smaller size removes."""
     failures: tuple[ActionFailure, ...] = ()
     """What failed lately and is not due for another attempt."""
+    pending_balancers: tuple[str, ...] = ()
+    """The names of Services for outside whose load balancers have no address yet."""
     restore: JobRun | None = None
     """The Job that restores a backup, None without one and once the StatefulSet exists."""
 
@@ -396,6 +398,7 @@ class Reason(StrEnum):
     FENCING_REFUSED = "FencingRefused"
     EXPANDING = "VolumeExpanding"
     EXPANSION_REFUSED = "VolumeExpansionRefused"
+    LOAD_BALANCER_PENDING = "LoadBalancerPending"
     HIBERNATED = "Hibernated"
     HIBERNATION_BLOCKED = "HibernationBlocked"
 

@@ -1,4 +1,4 @@
-"""Write or check the definitions of pod fields in the chart's values.schema.json, from the CRD.
+"""Write or check definitions in the chart's values.schema.json that are fields of the CRD.
 
     python tests/tools/values_schema.py write
 
@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from quorate_operator import crd_pod
+from quorate_operator import crd_pod, external
 
 SCHEMA = Path(__file__).resolve().parents[2] / "charts/quorate/values.schema.json"
 WIDTH = 110
@@ -31,6 +31,7 @@ def definitions() -> dict[str, Any]:
     for name in SHARED:
         parts[name] = _strict(template["properties"][name], parts)
     parts["podTemplate"] = _strict(template, parts)
+    parts["external"] = _strict(external.external_access(), parts)
     return parts
 
 

@@ -103,6 +103,8 @@ def test_the_quorum_satisfies_its_own_schema(helm: str) -> None:
     values = (
         'quorum.networkPolicy.metricsFrom=[{"podSelector":{}}]',
         'quorum.networkPolicy.brokersFrom=[{"podSelector":{}}]',
+        'quorum.networkPolicy.externalFrom=[{"podSelector":{}}]',
+        'quorum.external={"type":"NodePort","hosts":["a","b","c"],"nodePorts":[1,2,3]}',
         "quorum.migration.tls.secretName=zk",
         "quorum.config.x=1",
         'quorum.clients=[{"name":"app","superUser":true}]',
@@ -309,6 +311,22 @@ def test_cert_manager_issues_what_the_operator_would(helm: str) -> None:
         assert (spec["duration"], spec["renewBefore"]) == ("720h", "240h")
 
 
+def test_the_access_from_outside_is_made_of_the_values(helm: str) -> None:
+    access = 'quorum.external={"type":"NodePort","hosts":["10.0.0.1","b.example.com","::1"]}'
+    spec = rendered(helm, access)["Quorum/x"]["spec"]
+    assert spec["external"]["hosts"] == ["10.0.0.1", "b.example.com", "::1"]
+    assert "external" not in rendered(helm)["Quorum/x"]["spec"]
+    made = rendered(helm, access, *ISSUER)
+    found = [made[f"Certificate/x-node-{n}-tls"]["spec"] for n in range(naming.NODES_MAX)]
+    assert [each.get("ipAddresses") for each in found[:4]] == [["10.0.0.1"], None, ["::1"], None]
+    assert ["b.example.com" in each["dnsNames"] for each in found[:3]] == [False, True, False]
+    template = 'quorum.external={"type":"LoadBalancer","hostTemplate":"x-{ordinal}.example.com"}'
+    made = rendered(helm, template, *ISSUER)
+    assert "x-8.example.com" in made["Certificate/x-node-8-tls"]["spec"]["dnsNames"]
+    (rule,) = (rule for _, rule in rules(made) if "services" in rule["resources"])
+    assert set(rule["verbs"]) == {"get", "list", "watch", "create", "patch", "delete"}
+
+
 def test_images_are_limited_to_the_charts_own_by_default(helm: str) -> None:
     def allowed(*values: str) -> str:
         spec = rendered(helm, *values)["Deployment/x-operator"]["spec"]["template"]["spec"]
@@ -456,6 +474,9 @@ def test_the_pipeline_is_scheduled_with_what_it_needs_to_connect(helm: str, tls:
         (['quorum.podTemplate.affinity={"nodeAfinity":{}}'], "'nodeAfinity' not allowed"),
         (['quorum.podTemplate.resources={"limits":{"cpu":"much"}}'], "does not match pattern"),
         (['quorum.networkPolicy.metricsFrom=[{"pods":{}}]'], "'pods' not allowed"),
+        (["quorum.external.type=ClusterIP"], "'LoadBalancer', 'NodePort'"),
+        (["quorum.external.hostTemplate=a"], "missing property 'type'"),
+        (['quorum.external={"type":"NodePort","hosts":["a:1"]}'], "does not match pattern"),
         (["operator.logLevel=loud"], "'debug', 'info'"),
         (['operator.extraEnv=[{"name":"QUORATE_OPERATOR_IDENTITY"}]'], "'not' failed"),
         (['commonLabels={"app.kubernetes.io/name":"x"}'], "'not' failed"),

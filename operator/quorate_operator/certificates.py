@@ -10,8 +10,8 @@ Rules:
    is replaced only step by step (`authority.py`), because anything else would disconnect every
    node.
 2. A node's certificate is renewed when two thirds of its lifetime have passed, when another
-   authority issued it, or when it lacks a name. Until then it keeps names that are not wanted any
-   more: a load balancer may be without its address for a moment only. Servers read changed files
+   authority issued it, or when it lacks a name. Until then it keeps names that are no longer
+   wanted: a load balancer may be without its address for a moment only. Servers read changed files
    before the next handshake and clients before the next channel, so no restart is needed. Nodes and
    brokers keep their private keys: a pod mounts only its own key, as a file that Kubernetes does
    not update.

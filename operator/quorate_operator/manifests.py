@@ -165,36 +165,24 @@ def _service(quorum: QuorumResource) -> Object:
 
 def _node_service(quorum: QuorumResource, ordinal: int) -> Object:
     """The Service of one node. Every possible ordinal has one (rule 1)."""
-    return _object(
-        quorum,
-        "v1",
-        "Service",
-        naming.node_service(quorum.name, ordinal),
-        spec={
-            "publishNotReadyAddresses": True,
-            "selector": naming.selector(quorum.name)
-            | {naming.POD_LABEL: naming.pod(quorum.name, ordinal)},
-            "ports": _service_ports(quorum),
-        },
-    )
+    name = naming.node_service(quorum.name, ordinal)
+    return _service_of_pod(quorum, name, ordinal, {"ports": _service_ports(quorum)})
 
 
 def _external_service(quorum: QuorumResource, access: ExternalAccess, ordinal: int) -> Object:
     """The Service by which clients outside the cluster reach one node."""
-    made = _object(
-        quorum,
-        "v1",
-        "Service",
-        naming.external_service(quorum.name, ordinal),
-        spec={
-            "publishNotReadyAddresses": True,
-            "selector": naming.selector(quorum.name)
-            | {naming.POD_LABEL: naming.pod(quorum.name, ordinal)},
-            **access.service_fields(ordinal),
-        },
-    )
+    name = naming.external_service(quorum.name, ordinal)
+    made = _service_of_pod(quorum, name, ordinal, access.service_fields(ordinal))
     made["metadata"]["annotations"] = dict(access.annotations)
     return made
+
+
+def _service_of_pod(quorum: QuorumResource, name: str, ordinal: int, fields: Object) -> Object:
+    """A Service that leads to one pod, ready or not. fields: further ones of its spec."""
+    pod = {naming.POD_LABEL: naming.pod(quorum.name, ordinal)}
+    selector = naming.selector(quorum.name) | pod
+    spec = {"publishNotReadyAddresses": True, "selector": selector, **fields}
+    return _object(quorum, "v1", "Service", name, spec=spec)
 
 
 def _listeners(quorum: QuorumResource) -> dict[str, int]:

@@ -124,8 +124,8 @@ def run_line(
 ) -> str:
     """Run a line of the page as a shell does, with the Spark in `home`; what it printed.
 
-    status: the expected exit status. With another than 0, it is also what is on stderr, because
-    spark-submit prints the stderr of a program to stdout.
+    status: the expected exit status. If it is not 0, the result includes stderr; spark-submit
+    prints a program's stderr to stdout.
     """
     for name, value in names.items():
         line = line.replace(name, value)

@@ -14,7 +14,7 @@ from quorate.runtime.thread_switching import switch_soon
 PYTHONS_OWN_S = 0.005
 WAITS = 40
 PAUSE_S = 0.002
-ROUNDS = 3
+ROUNDS = 8
 
 
 @pytest.fixture

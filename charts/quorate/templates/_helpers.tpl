@@ -35,6 +35,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 {{- end -}}
 
+{{/* A setting as text. Numbers of a values file are floats, whose text has an exponent from a million on. */}}
+{{- define "quorate.setting" -}}
+{{- if kindIs "float64" . }}{{ toJson . }}{{ else }}{{ toString . }}{{ end -}}
+{{- end -}}
+
 {{/* The ids of a pod's security context: none if the platform assigns them. Begins with a line break. */}}
 {{- define "quorate.userIds" -}}
 {{- if ne (toString .Values.fixedUserIds) "false" }}

@@ -6,10 +6,12 @@ CI on a machine where the lab was built.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -51,9 +53,10 @@ def sets(values: Iterable[str]) -> list[str]:
     return [f"--set-json={v}" if "=[" in v or "={" in v else f"--set={v}" for v in values]
 
 
-def rendered(helm: str, *values: str) -> dict[str, Object]:
+def rendered(helm: str, *values: str, values_file: Path | None = None) -> dict[str, Object]:
     """The objects of a release "x" in the namespace "lab", by Kind/name."""
-    done = run(helm, "template", "x", str(CHART), "--namespace", "lab", *KUBE, *sets(values))
+    given = sets(values) if values_file is None else [*sets(values), f"--values={values_file}"]
+    done = run(helm, "template", "x", str(CHART), "--namespace", "lab", *KUBE, *given)
     assert done.returncode == 0, done.stderr
     made = [each for each in yaml.safe_load_all(done.stdout) if each]
     names = [f"{each['kind']}/{each['metadata']['name']}" for each in made]
@@ -384,6 +387,26 @@ def test_a_migration_is_made_of_the_values(helm: str) -> None:
     assert spec["kafkaListener"] == {"enabled": True}
     many = rendered(helm, "quorum.firstNodeId=1000000000")["Quorum/x"]["spec"]
     assert many["firstNodeId"] == 1_000_000_000
+
+
+def test_large_numbers_in_a_values_file_are_written_in_full(helm: str, tmp_path: Path) -> None:
+    # Helm reads numbers of a file as floats, and Go shows large ones with an exponent.
+    settings = {"metadata.log.segment.bytes": 1_073_741_824, "a.switch": False}
+    values = {
+        "quorum": {"config": settings},
+        "brokers": {"enabled": True, "config": settings},
+        "pipeline": {"enabled": True, "sparkConf": settings},
+    }
+    file = tmp_path / "values.json"
+    file.write_text(json.dumps(values))
+    made = rendered(helm, values_file=file)
+    written = {"metadata.log.segment.bytes": "1073741824", "a.switch": "false"}
+    assert made["Quorum/x"]["spec"]["config"] == written
+    (container,) = made["StatefulSet/x-broker"]["spec"]["template"]["spec"]["containers"]
+    found = {each["name"]: each.get("value") for each in container["env"]}
+    assert found["QUORATE_METADATA_LOG_SEGMENT_BYTES"] == "1073741824"
+    spark = made["ConfigMap/x-pipeline"]["data"]["spark-defaults.conf"]
+    assert "metadata.log.segment.bytes=1073741824\n" in spark
 
 
 def test_cert_manager_certifies_nodes_by_their_ids(helm: str) -> None:

@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -37,6 +38,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addoption(
         "--spark", action="store_true", help="build the pipeline's image and run it (large, slow)"
+    )
+    parser.addoption(
+        "--kafka", action="store_true", help="build an image of Kafka and run its brokers (slow)"
     )
 
 
@@ -80,16 +84,17 @@ def build() -> Images:
     base = subprocess.run([str(LAB / "image"), BASE], capture_output=True, text=True)
     if base.returncode != 0:
         pytest.fail(f"{LAB}/image {BASE}: {base.stderr[-2000:]}")
-    build_image(made.controller, "controller")
-    build_image(made.operator, "operator")
+    build_image(made.controller, "--target", "controller")
+    build_image(made.operator, "--target", "operator")
     return made
 
 
-def build_image(image: str, target: str) -> str:
-    """An image of the working tree, in the lab's node; its reference."""
+def build_image(image: str, *options: str, folder: Path = ROOT) -> str:
+    """An image from a folder with a Dockerfile, in the lab's node; its reference."""
     began = time.monotonic()
     base = ("--build-arg", f"BASE={BASE}")  # no registry has to be reachable
-    command = [str(LAB / "load"), image, "Dockerfile", ".", "--target", target, "--layers", *base]
+    where = (str(folder / "Dockerfile"), str(folder))
+    command = [str(LAB / "load"), image, *where, *options, "--layers", *base]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1800)
     if done.returncode != 0:
         pytest.fail(f"{' '.join(command)}: {done.stderr[-2000:]}")

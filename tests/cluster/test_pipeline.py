@@ -43,7 +43,7 @@ def spark_image(request: pytest.FixtureRequest) -> str:
         return given
     if not request.config.getoption("--spark"):
         pytest.skip(f"--spark builds the image of the pipeline; {IMAGE_VARIABLE} names one")
-    return build_image("quorate-spark:test", "spark")
+    return build_image("quorate-spark:test", "--target", "spark")
 
 
 def install(lab: Lab, image: str, *values: str) -> None:

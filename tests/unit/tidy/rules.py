@@ -305,7 +305,7 @@ def missing_files(_: Collection[str]) -> Iterator[Finding]:
             texts.append((path, docstring[1] if docstring else ""))
     for path, text in texts:
         for found in FILE.finditer(text):
-            name = found[1].removeprefix("../")
+            name = re.sub(r"^(\.\./)+", "", found[1])
             if name not in known and "NAME" not in name:
                 at = place(path, text.count("\n", 0, found.start()) + 1)
                 yield Finding(name, f"{at} names {name}, which does not exist")

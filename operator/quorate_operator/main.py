@@ -1,7 +1,7 @@
 """The process `quorate-operator`: configured by environment variables and options.
 
-It exits with status 0 after a signal to stop, and with status 1 and one line when it cannot run or
-has lost its lease. Its supervisor is expected to restart it.
+It exits with status 0 after a signal to stop, and with status 1 and one line when it cannot run. If
+it has lost its lease, it starts again in place.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from functools import partial
+from typing import NoReturn
 
 from kubernetes import client, config
 from opentelemetry import trace
@@ -203,9 +204,25 @@ async def run(options: argparse.Namespace) -> int:
         await pages.start(*options.http_listener)
     try:
         return await _serve(options, kube, lease, metrics)
+    except LeaseLostError as error:
+        if not lease.acquired.is_set():
+            raise
+        LOGGER.warning("%s: starting again", error)
+        start_again()
     finally:
         await pages.stop()
         beating.cancel()
+
+
+def start_again() -> NoReturn:
+    """Replace this process with a new one, which waits for the lease.
+
+    Threads may be in the middle of requests, and must not act for this process any more. If the
+    process ended instead, the kubelet would wait up to five minutes before it restarts a container
+    that has ended several times, and nobody would replace lost disks meanwhile.
+    """
+    sys.stderr.flush()
+    os.execv(sys.executable, sys.orig_argv)  # noqa: S606 - its own arguments
 
 
 async def _serve(

@@ -56,11 +56,12 @@ class Store:
     fail: how many calls fail with 503 before it works again. reject: raises RefusedError for a
     method, a path and a body that are not to be admitted. compacted: watches from this version or
     an earlier one are too old. text: the body of each response, in
-    place of the object, as from a broken proxy; "": the object.
+    place of the object, as from a broken proxy; "": the object. url: of the server.
     """
 
     def __init__(self) -> None:
         self.objects: dict[str, Object] = {}
+        self.url = ""
         self.version = 0
         self.fail = 0
         self.reject: Callable[[str, str, Object], None] = lambda *_: None
@@ -251,8 +252,8 @@ def api_server() -> Iterator[tuple[Store, Kube]]:
     thread = threading.Thread(target=server.serve_forever, args=(POLL_S,), daemon=True)
     thread.start()
     try:
-        where = f"http://127.0.0.1:{server.server_address[1]}"
-        yield store, Kube(client.ApiClient(client.Configuration(host=where)))
+        store.url = f"http://127.0.0.1:{server.server_address[1]}"
+        yield store, Kube(client.ApiClient(client.Configuration(host=store.url)))
     finally:
         for watcher in store.watchers:
             watcher.put({"type": "END"})

@@ -44,6 +44,7 @@ from quorate_operator.authority import (
     next_step,
     secret_files,
 )
+from quorate_operator.broker_rights import rights
 from quorate_operator.kube import Kube, KubeError
 from quorate_operator.made import as_made
 from quorate_operator.naming import Object
@@ -51,7 +52,6 @@ from quorate_operator.observe import (
     Locate,
     Snapshot,
     address_of,
-    cluster_action,
     dial,
     issuer_of,
     metadata_client,
@@ -337,9 +337,10 @@ class Actor(ObjectWriter):
         tls: TlsConfig | None,
     ) -> None:
         known = [n.ordinal for n in seen.observed.nodes if n.answers and n.is_formatted]
-        acls = tuple(cluster_action(principal) for principal in principals)
+        is_kafka = quorum.has_kafka_listener
+        acls = tuple(acl for each in principals for acl in rights(each, is_kafka=is_kafka))
         async with metadata_client(quorum, known, tls, self._locate) as client:
-            what = f"grant the cluster action to {', '.join(principals)}"
+            what = f"grant the rights of brokers to {', '.join(principals)}"
             answer = await self.mutate(what, client.ask(CreateAcls(acls)))
         for result in answer.results:
             if result.error is not ErrorCode.NONE:

@@ -505,7 +505,7 @@ def _authorization(quorum: QuorumResource, config: Mapping[str, str]) -> dict[st
 
 
 def broker_principals(quorum: QuorumResource) -> tuple[str, ...]:
-    """The principals of brokers, which need the cluster action and get no other permission.
+    """The principals of brokers, which get the `broker_rights` and no other permission.
 
     A broker forwards requests under its own principal, so they have its permissions.
     """

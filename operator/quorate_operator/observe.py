@@ -14,9 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from quorate.metadata.acls import CLUSTER_NAME, LITERAL
-from quorate.metadata.authorizer import Operation, ResourceType
-from quorate.metadata.requests import Acl, AclFilter, DescribeAcls
+from quorate.metadata.requests import Acl, DescribeAcls
 from quorate.raft.messages import ReplicaStatus
 from quorate.raft.types import ReplicaKey
 from quorate.rpc.client.quorum_client import ClientError, QuorumClient, UnreachableError
@@ -25,7 +23,7 @@ from quorate.rpc.tls import TlsConfig
 from quorate.rpc.wire.limits import ChannelLimits, format_address
 from quorate.rpc.wire.values import NodeStatus, QuorumDescription
 
-from quorate_operator import manifests, naming, recovery
+from quorate_operator import broker_rights, manifests, naming, recovery
 from quorate_operator.authority import (
     Authority,
     Phase,
@@ -68,8 +66,6 @@ DESCRIBE_TIMEOUT_MS = 3_000
 """The timeout of `_describe`: a quorum whose nodes all hang does not hold up the others longer."""
 Locate = Callable[[str, str, int], tuple[str, int]]
 """Returns a node's host and port, given its Quorum's name and namespace and its ordinal."""
-PERMISSIONS_ALLOW = 3
-"""Kafka's AclPermissionType code of ALLOW."""
 STUCK_VOLUME = "its volume claim is being deleted"
 
 
@@ -509,29 +505,22 @@ def metadata_client(
     return MetadataClient(addresses, tls=tls, cluster_id=quorum.known_cluster_id, **_CLIENT)
 
 
-def cluster_action(principal: str) -> Acl:
-    """Return the ACL that lets a broker with this principal send requests to the controllers."""
-    kind, name = ResourceType.CLUSTER, CLUSTER_NAME
-    action, allow = Operation.CLUSTER_ACTION, PERMISSIONS_ALLOW
-    return Acl(kind, name, LITERAL, principal, "*", action, allow)
-
-
 async def _without_rights(
     quorum: QuorumResource, view: LeaderView | None, tls: TlsConfig | None, locate: Locate
 ) -> tuple[str, ...]:
-    """Return the broker principals without the cluster action; none if no leader answers."""
+    """Return the principals of brokers that lack rights; none if no leader answers."""
     wanted = manifests.broker_principals(quorum)
     ordinal = None if view is None else quorum.ids.ordinal(view.leader.id)
     if not wanted or ordinal is None:
         return ()
-    asked = AclFilter(ResourceType.CLUSTER, operation=Operation.CLUSTER_ACTION)
+    found: list[Acl] = []
     async with metadata_client(quorum, [ordinal], tls, locate) as client:
         try:
-            answer = await client.ask(DescribeAcls(asked))
+            for asked in broker_rights.ASKED:
+                found += (await client.ask(DescribeAcls(asked))).acls
         except ClientError:
             return ()
-    found = set(answer.acls)
-    return tuple(each for each in wanted if cluster_action(each) not in found)
+    return broker_rights.lacking(wanted, found, is_kafka=quorum.has_kafka_listener)
 
 
 async def _progress(

@@ -29,7 +29,7 @@ and `OperatorPlan.refusals` lists what the plan holds back:
     all wanted nodes are live voters and the removal is safe.
 10. A surplus pod that is not a voter: shrink the StatefulSet, whose retention policy decides about
     the volume.
-11. A broker without the cluster action: grant it, before an authorizer requires it.
+11. A broker that lacks rights: grant them, before an authorizer requires them.
 12. A pod that is outdated, or whose file system grows at a restart: restart it, one at a time, dead
     pods first, the leader last after a transfer; live pods not without the approval that a
     supervised rollout needs, and in a maintenance window.
@@ -294,7 +294,7 @@ class _Steps:
         principals = self.observed.brokers_without_rights
         if not principals:
             return None
-        text = f"grant {', '.join(principals)} the cluster action"
+        text = f"grant {', '.join(principals)} the rights of brokers"
         return self.propose(GrantBrokers(principals), text)
 
     # 12

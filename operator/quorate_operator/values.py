@@ -197,7 +197,7 @@ class Observed:
     unusable_authority: str = ""
     """Why the Quorum's authority cannot sign certificates, "" if it can."""
     brokers_without_rights: tuple[str, ...] = ()
-    """Principals of brokers that lack the cluster action."""
+    """Principals of brokers that lack some of their rights (`broker_rights`)."""
     rejected_pods: tuple[RejectedPod, ...] = ()
     """Missing pods that the API server has rejected."""
     revision: str = ""
@@ -327,7 +327,7 @@ class SetFenced:
 
 @dataclass(frozen=True, slots=True)
 class GrantBrokers:
-    """Create the ACLs that allow the principals the cluster action."""
+    """Create the ACLs that give the principals the rights of brokers."""
 
     principals: tuple[str, ...]
 

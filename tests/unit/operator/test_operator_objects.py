@@ -14,7 +14,8 @@ from cryptography.hazmat.primitives import serialization
 from quorate.controller.config import CONTROLLER
 from quorate.metadata.authorizer import CLUSTER, AclAuthorizer, Operation
 from quorate_operator import certificates as c
-from quorate_operator import crd, crd_rules, manifests, naming, observe, status
+from quorate_operator import crd, crd_rules, manifests, naming, status
+from quorate_operator.broker_rights import rights
 from quorate_operator.ownership import handed_over
 from quorate_operator.resource import QuorumResource
 
@@ -518,8 +519,13 @@ def test_brokers_are_no_super_users() -> None:
     users = variables_of(tls={"brokerCertificates": 2})["QUORATE_SUPER_USERS"]
     assert not set(users.split(";")) & set(principals)
     granted = AclAuthorizer()
-    granted.use(map(observe.cluster_action, principals))
-    for operation, is_allowed in ((Operation.CLUSTER_ACTION, True), (Operation.ALTER, False)):
+    granted.use(acl for each in principals for acl in rights(each, is_kafka=True))
+    allowed = (
+        (Operation.CLUSTER_ACTION, True),
+        (Operation.ALTER, False),
+        (Operation.CREATE, False),
+    )
+    for operation, is_allowed in allowed:
         assert granted.allows(principals[0], "10.0.0.1", operation, CLUSTER) == is_allowed
 
 

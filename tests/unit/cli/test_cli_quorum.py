@@ -136,6 +136,7 @@ def test_a_voter_comes_and_goes(quorum: Quorum, tmp_path: Path) -> None:
     assert quorum.nodes[2].stop() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_without_a_leader(quorum: Quorum) -> None:
     ask = quorum.ask
@@ -190,6 +191,7 @@ async def why_not_added(
     return text
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_a_change_is_dropped_when_its_client_disconnects(quorum: Quorum) -> None:
     """Eight AddVoters fill the leader's queue; when their clients are gone there is room."""

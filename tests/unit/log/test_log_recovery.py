@@ -106,6 +106,7 @@ def test_what_is_recovered(template: Path, batches: list[bytes]) -> None:
     opened.close()
 
 
+@pytest.mark.slow
 def test_a_log_cut_at_any_byte_recovers_to_a_batch_boundary(
     tmp_path: Path, template: Path, batches: list[bytes]
 ) -> None:

@@ -89,6 +89,7 @@ def required(directory: Path) -> RequiredEnd | None:
     return RequiredEndFile(directory / PARTITION).read()
 
 
+@pytest.mark.slow
 def test_any_lost_sectors_of_the_last_write_are_a_torn_tail(tmp_path: Path) -> None:
     """One batch of many sectors, every place it can begin at within one."""
     for before in range(SECTOR_BYTES, 2 * SECTOR_BYTES, 3):

@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from quorate.common.identifiers import INTERNAL_TOPICS
 from quorate.metadata.acls import CLUSTER_NAME, LITERAL
 from quorate.metadata.authorizer import Operation, ResourceType
 from quorate.metadata.requests import Acl, AclFilter
 
 PERMISSIONS_ALLOW: Final = 3
 """Kafka's AclPermissionType code of ALLOW."""
-INTERNAL_TOPICS: Final = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 
 ASKED: Final = (
     AclFilter(ResourceType.CLUSTER, operation=Operation.CLUSTER_ACTION),

@@ -40,6 +40,7 @@ from quorate.cli.output import (
     print_result,
     print_warning,
 )
+from quorate.common.identifiers import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
     from quorate.metadata.requests import CreatedTopic, TopicDescription
@@ -51,7 +52,6 @@ TOPICS_PER_REQUEST = 200
 PARTITIONS_PER_REQUEST = 5_000
 """New partitions per request, which is one batch: Kafka rejects more than 10,000 records."""
 DESCRIBED_PER_REQUEST = 20_000
-INTERNAL = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 
 TopicName = Annotated[
     list[str] | None,
@@ -398,7 +398,7 @@ def _matching(
 
 
 def _is_internal(topic: TopicDescription) -> bool:
-    return topic.is_internal or topic.name in INTERNAL
+    return topic.is_internal or topic.name in INTERNAL_TOPICS
 
 
 # --- import ---------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Identifiers of nodes and directories, and UUIDs in Kafka's text form.
+"""Identifiers of nodes and directories, UUIDs in Kafka's text form, and names that Kafka reserves.
 
 The text form of a UUID has 22 characters of unpadded url-safe base64. A directory id is such a
 UUID (KIP-858).
@@ -20,6 +20,9 @@ ZERO_UUID: DirectoryId = "A" * UUID_CHARACTERS
 NO_NODE = -1
 """The id that stands for "no replica" on disk and on the wire."""
 NODE_ID_MAX = 2**31 - 1
+
+INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_state")
+"""The topics that Kafka's brokers keep for groups, transactions and share groups."""
 
 _UUID = re.compile(r"[A-Za-z0-9_-]{21}[AQgw]", re.ASCII)
 

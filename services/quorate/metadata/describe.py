@@ -16,7 +16,7 @@ from typing import Any, Final
 from quorate.common.endpoints import Endpoint
 from quorate.common.error_codes import ErrorCode
 from quorate.common.features import VersionRange
-from quorate.common.identifiers import ZERO_UUID
+from quorate.common.identifiers import INTERNAL_TOPICS, ZERO_UUID
 from quorate.metadata import requests as r
 from quorate.metadata.acls import OPERATIONS, PATTERN_TYPES, RESOURCE_TYPES, acl_of
 from quorate.metadata.config import config_defs
@@ -26,8 +26,6 @@ from quorate.metadata.image.configs import ConfigResourceType
 from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.metadata.image.partitions import Partition, is_reassigning
 from quorate.metadata.metadata_version import SUPPORTED
-
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 TOPIC_SOURCE, BROKER_SOURCE, DEFAULT_BROKER_SOURCE, DEFAULT_SOURCE = 1, 2, 3, 5
 GROUP_SOURCE, CLIENT_METRICS_SOURCE = 8, 7

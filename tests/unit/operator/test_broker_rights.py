@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from quorate.cli.topics import INTERNAL
+from quorate.common.identifiers import INTERNAL_TOPICS
 from quorate.metadata.authorizer import Operation, ResourceType
-from quorate_operator.broker_rights import ASKED, INTERNAL_TOPICS, lacking, rights
+from quorate_operator.broker_rights import ASKED, lacking, rights
 
 ONE, OTHER = "User:CN=broker-0", "User:CN=client-kafka-101"
 
@@ -14,7 +14,7 @@ ONE, OTHER = "User:CN=broker-0", "User:CN=client-kafka-101"
 def test_kafkas_brokers_may_create_internal_topics_and_no_others() -> None:
     found = rights(ONE, is_kafka=True)
     topics = {acl.resource_name for acl in found if acl.resource_type == ResourceType.TOPIC}
-    assert topics == set(INTERNAL_TOPICS) == set(INTERNAL)
+    assert topics == set(INTERNAL_TOPICS)
     assert {acl.principal for acl in found} == {ONE}
     assert [acl.operation for acl in rights(ONE, is_kafka=False)] == [Operation.CLUSTER_ACTION]
 

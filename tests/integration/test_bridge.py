@@ -242,26 +242,43 @@ def test_a_broker_finds_the_leader_and_reads_the_log(quorum: KafkaQuorum) -> Non
     asker.close()
 
 
+def read_snapshot(asker: Asker, directory: Path) -> tuple[Any, bytes] | None:
+    """The id of the snapshot that a Fetch at the beginning names, and its bytes, which are those of
+    the file. None if a later one has replaced it meanwhile.
+    """
+    (partition,) = asker.fetch(0, 1).responses[0].partitions
+    snapshot = partition.snapshot_id
+    assert snapshot.end_offset > 0
+    data = b""
+    while True:
+        part = asker.fetch_snapshot(snapshot.end_offset, snapshot.epoch, 1, len(data))
+        error = int(part.error_code)
+        if error == ErrorCode.SNAPSHOT_NOT_FOUND:
+            return None
+        assert error == 0
+        assert part.position == len(data)
+        data += bytes(part.unaligned_records)
+        if len(data) >= part.size:
+            break
+    stored = directory / f"{snapshot.end_offset:020}-{snapshot.epoch:010}.checkpoint"
+    try:
+        expected = stored.read_bytes()
+    except FileNotFoundError:
+        return None
+    assert data == expected
+    return snapshot, data
+
+
 def test_a_log_whose_beginning_is_gone_is_read_from_a_snapshot(tmp_path: Path) -> None:
     with one_controller(tmp_path, SMALL) as (node, port):
         asyncio.run(fill(node.address))
         node.wait_said("the log starts at ")
         asker = Asker(port)
-        (partition,) = asker.fetch(0, 1).responses[0].partitions
-        snapshot = partition.snapshot_id
-        assert snapshot.end_offset > 0
-        data = b""
-        while True:
-            part = asker.fetch_snapshot(snapshot.end_offset, snapshot.epoch, 1, len(data))
-            assert int(part.error_code) == 0
-            assert part.position == len(data)
-            data += bytes(part.unaligned_records)
-            if len(data) >= part.size:
-                break
-        (stored,) = (node.data / "__cluster_metadata-0").glob(
-            f"{snapshot.end_offset:020}-{snapshot.epoch:010}.checkpoint"
+        directory = node.data / "__cluster_metadata-0"
+        # The last snapshot of these records may still replace the one that is read.
+        snapshot, data = node.wait_until(
+            "a snapshot stays", lambda: read_snapshot(asker, directory)
         )
-        assert data == stored.read_bytes()
         beyond = asker.fetch_snapshot(snapshot.end_offset, snapshot.epoch, 1, len(data) + 1)
         assert int(beyond.error_code) == ErrorCode.POSITION_OUT_OF_RANGE
         asker.close()

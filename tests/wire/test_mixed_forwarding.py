@@ -25,7 +25,7 @@ from quorate.rpc.client.quorum_client import QuorumClient
 from quorate.rpc.errors import AdminError
 from quorate.rpc.metadata_client import MetadataClient
 from quorate.rpc.tls import TlsConfig
-from quorate_operator.observe import cluster_action
+from quorate_operator.broker_rights import rights
 
 from tests.certificates import make_authority, make_certificate, needs_openssl
 from tests.integration.support import CLUSTER, HOST, here, succeed, until
@@ -195,7 +195,7 @@ async def metadata_is_changed_and_read(client: MetadataClient) -> None:
     (configs,) = (await client.ask(r.DescribeConfigs((topic,)))).resources
     assert ("cleanup.policy", "compact") in [(each.name, each.value) for each in configs.configs]
 
-    acl = cluster_action("User:broker")
+    (acl,) = rights("User:broker", is_kafka=False)
     (result,) = (await client.ask(r.CreateAcls((acl,)))).results
     assert result.error is ErrorCode.NONE, result
     assert (await client.ask(r.DescribeAcls())).acls == (acl,)
@@ -258,7 +258,7 @@ async def the_leader_authorizes_the_caller(address: str, tls: TlsConfig) -> None
     async with MetadataClient([address], tls=tls) as metadata:
         (created,) = (await metadata.ask(r.CreateTopics((r.NewTopic("alices"),)))).topics
         assert created.error is ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        acl = cluster_action("User:CN=alice")
+        (acl,) = rights("User:CN=alice", is_kafka=False)
         (result,) = (await metadata.ask(r.CreateAcls((acl,)))).results
         assert result.error is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         async with metadata.quorum_client() as client:

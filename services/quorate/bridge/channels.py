@@ -15,7 +15,6 @@ Source: Kafka's ControllerChannelManager.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import logging
 from collections import deque
@@ -25,7 +24,7 @@ from typing import Any
 from quorate.bridge import schemas as s
 from quorate.bridge import zookeeper_messages as zk
 from quorate.bridge.control_requests import Message
-from quorate.bridge.frames import read_frame, write_frame
+from quorate.bridge.frame_stream import FrameStream, connect
 from quorate.rpc.cancellation import cancel_tasks
 from quorate.runtime.tasks import explained, supervise
 
@@ -99,11 +98,11 @@ class Channel:
             await self._something()
             try:
                 async with asyncio.timeout(CONNECT_S):
-                    reader, writer = await asyncio.open_connection(*self.address)
+                    stream = await connect(FrameStream(), *self.address)
             except (OSError, TimeoutError) as error:
                 reason = str(error) or "the connection timed out"
             else:
-                reason = await self._converse(reader, writer)
+                reason = await self._converse(stream)
             if not self._was_lost:
                 LOGGER.warning(
                     "bridge: broker %d at %s:%d: %s", self.broker_id, *self.address, reason
@@ -124,7 +123,7 @@ class Channel:
             self._wake.clear()
             await self._wake.wait()
 
-    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
+    async def _converse(self, stream: FrameStream) -> str:
         """Send requests until the connection fails; returns the reason."""
         try:
             while True:
@@ -133,7 +132,7 @@ class Channel:
                     await self._take_everything()
                     continue
                 message = self._queue[0]
-                await self._exchange(message, reader, writer)
+                await self._exchange(message, stream)
                 self._responded()
                 if self._queue and self._queue[0] is message:
                     self._queue.popleft()
@@ -147,9 +146,8 @@ class Channel:
             self._must_renew = True
             return str(explained(error, "a request failed"))
         finally:
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
+            stream.close()
+            await stream.wait_closed()
 
     async def _take_everything(self) -> None:
         """Queue the full state (rule 3).
@@ -164,15 +162,12 @@ class Channel:
                 self._must_renew = False
                 self._queue.extend(messages)
 
-    async def _exchange(
-        self, message: Message, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    async def _exchange(self, message: Message, stream: FrameStream) -> None:
         version = zk.VERSIONS[message.api_key]
         correlation_id = next(self._correlation)
         header = s.write_header(message.api_key, version, correlation_id, self._client_id)
-        write_frame(writer, header + message.body)
-        await writer.drain()
-        frame = await read_frame(reader, ANSWER_S)
+        await stream.send(header + message.body)
+        frame = await stream.frame(ANSWER_S)
         if frame is None:
             raise ConnectionResetError("the broker closed the connection")
         found, response = s.read_response(message.api_key, version, frame)

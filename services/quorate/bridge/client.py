@@ -6,14 +6,13 @@ It asks in the highest version that both sides know (KIP-511). Nothing is retrie
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import ssl
 from types import TracebackType
 from typing import Any
 
 from quorate.bridge import schemas as s
-from quorate.bridge.frames import read_frame, write_frame
+from quorate.bridge.frame_stream import FrameStream, connect
 from quorate.rpc.tls import TlsConfig
 from quorate.rpc.wire.limits import format_address
 from quorate.version import __version__
@@ -46,9 +45,8 @@ class KafkaClient:
         """Connect, and ask for the versions. Raises KafkaClientError."""
         try:
             async with asyncio.timeout(self._timeout_s):
-                self._reader, self._writer = await asyncio.open_connection(
-                    *self._place, ssl=None if self._tls is None else client_context(self._tls)
-                )
+                context = None if self._tls is None else client_context(self._tls)
+                self._stream = await connect(FrameStream(), *self._place, context)
         except (OSError, TimeoutError) as error:
             raise self._failure(error) from None
         try:
@@ -59,7 +57,7 @@ class KafkaClient:
                 client_software_version=__version__,
             )
         except BaseException:
-            self._writer.close()
+            self._stream.close()
             raise
         self.api_versions = found
         self.versions = {e.api_key: (e.min_version, e.max_version) for e in found.api_keys}
@@ -71,9 +69,8 @@ class KafkaClient:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._writer.close()
-        with contextlib.suppress(OSError):
-            await self._writer.wait_closed()
+        self._stream.close()
+        await self._stream.wait_closed()
 
     async def ask(self, api_key: int, version_max: int, **fields: Any) -> Any:
         """The response to a request, in version_max or the highest that the node serves.
@@ -96,9 +93,8 @@ class KafkaClient:
         header = s.write_header(api_key, version, correlation_id, CLIENT_ID)
         try:
             async with asyncio.timeout(self._timeout_s):
-                write_frame(self._writer, header + body)
-                await self._writer.drain()
-                frame = await read_frame(self._reader, self._timeout_s)
+                await self._stream.send(header + body)
+                frame = await self._stream.frame(self._timeout_s)
             if frame is None:
                 raise ConnectionResetError("it closed the connection")
             found, response = s.read_response(api_key, version, frame)

@@ -1,4 +1,4 @@
-"""Frames of Kafka's protocol (four bytes of length and a message), and limits on unfinished ones.
+"""Limits on the frames of Kafka's protocol that have not arrived as a whole; their decoding.
 
 Rules:
 1. The bytes of a frame are counted when they arrive, not when its length is announced: announcing a
@@ -86,69 +86,6 @@ class Receipt:
 
     def end(self) -> None:
         self._owner.end(self)
-
-
-async def read_length(
-    reader: asyncio.StreamReader, idle_s: float = IDLE_S, *, bytes_max: int = FRAME_BYTES_MAX
-) -> int | None:
-    """Read the length of the next frame; None if the peer has closed the connection.
-
-    Raises BadMessageError, TimeoutError.
-    """
-    try:
-        async with asyncio.timeout(idle_s):
-            length = int.from_bytes(await reader.readexactly(4), "big", signed=True)
-    except asyncio.IncompleteReadError as error:
-        if error.partial:
-            raise s.BadMessageError("the connection ended within a frame") from None
-        return None
-    if not 0 <= length <= bytes_max:
-        raise s.BadMessageError(f"a frame of {length} bytes; at most {bytes_max}")
-    return length
-
-
-async def read_rest(
-    reader: asyncio.StreamReader,
-    length: int,
-    receipt: Receipt | None = None,
-    check: Callable[[bytes], None] | None = None,
-) -> bytes:
-    """Read a frame after its length. check: for the first bytes of a long one (rule 5).
-
-    Raises BadMessageError, TimeoutError.
-    """
-    data = bytearray()
-    async with asyncio.timeout(FRAME_S):
-        while len(data) < length:
-            chunk = await reader.read(min(CHUNK_BYTES, length - len(data)))
-            if not chunk:
-                raise s.BadMessageError("the connection ended within a frame")
-            data += chunk
-            if check is not None and INLINE_BYTES <= len(data) < length:
-                check(bytes(data[:INLINE_BYTES]))
-                check = None
-            if receipt is not None:
-                receipt.add(len(chunk))
-                if len(data) < length:
-                    await receipt.turn()
-    return bytes(data)
-
-
-async def read_frame(reader: asyncio.StreamReader, idle_s: float = IDLE_S) -> bytes | None:
-    """Read the next frame on an outgoing connection; None if the peer has closed it.
-
-    Raises BadMessageError, TimeoutError.
-    """
-    length = await read_length(reader, idle_s)
-    return None if length is None else await read_rest(reader, length)
-
-
-def write_frame(writer: asyncio.StreamWriter, data: bytes) -> None:
-    """Write a frame. Raises ConnectionResetError if the connection was closed."""
-    if writer.is_closing():
-        # uvloop raises RuntimeError for a transport that is closed.
-        raise ConnectionResetError("the connection was closed")
-    writer.writelines((len(data).to_bytes(4, "big"), data))
 
 
 class Decoder:

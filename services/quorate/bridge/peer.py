@@ -30,7 +30,7 @@ from typing import Any, Final
 
 from quorate.bridge import schemas as s
 from quorate.bridge.client import client_context
-from quorate.bridge.frames import read_length, read_rest, write_frame
+from quorate.bridge.frame_stream import FrameStream, connect
 from quorate.bridge.peer_messages import (
     API_KEYS,
     PeerRequest,
@@ -277,28 +277,22 @@ class PeerConnection:
         self._is_connected = False
         self._correlation = itertools.count(1)
         self._versions: dict[int, tuple[int, int]] = {}
-        self._reader: asyncio.StreamReader
-        self._writer: asyncio.StreamWriter | None = None
+        self._stream: FrameStream | None = None
 
     async def open(self, endpoint: Endpoint, tls: TlsConfig | None) -> None:
         """Connect, and ask for the versions that the peer serves. Raises TransportError."""
-        loop = asyncio.get_running_loop()
-        self._reader = reader = asyncio.StreamReader(limit=BUFFER_BYTES, loop=loop)
-        protocol = _Protocol(reader, self._lost)
         try:
             context = None if tls is None else client_context(tls)
         except OSError as error:
             text = f"the files for TLS cannot be used: {error}"
             raise TransportError(TransportKind.UNAUTHENTICATED, self.address, text) from None
         try:
-            transport, _ = await loop.create_connection(
-                lambda: protocol, endpoint.host, endpoint.port, ssl=context
-            )
+            stream = FrameStream(BUFFER_BYTES, self._lost)
+            self._stream = await connect(stream, endpoint.host, endpoint.port, context)
         except TimeoutError:
             raise
         except OSError as error:
             raise self._failure(error) from None
-        self._writer = asyncio.StreamWriter(transport, protocol, reader, loop)
         self.is_open = self._is_connected = True
         found = await self._ask(
             s.API_VERSIONS,
@@ -331,8 +325,8 @@ class PeerConnection:
     def close(self) -> None:
         """Close the connection. A pending request ends with TransportError. Idempotent."""
         self.is_open = False
-        if self._writer is not None:
-            self._writer.transport.abort()
+        if self._stream is not None:
+            self._stream.abort()
 
     def _version(self, api_key: int) -> int:
         """The highest version that both sides know. Raises TransportError if there is none."""
@@ -347,13 +341,14 @@ class PeerConnection:
         return version
 
     async def _ask(self, api_key: int, version: int, body: Any) -> Any:
-        assert self._writer is not None, "open() comes first"
+        assert self._stream is not None, "open() comes first"
         correlation_id = next(self._correlation)
         header = s.write_header(api_key, version, correlation_id, PEER_CLIENT_ID)
         try:
-            write_frame(self._writer, header + s.write(body))
-            await self._writer.drain()
-            frame = await self._frame()
+            await self._stream.send(header + s.write(body))
+            frame = await self._stream.frame(bytes_max=MESSAGE_BYTES_MAX)
+            if frame is None:
+                raise ConnectionResetError("the connection was closed")
             found, response = s.read_response(api_key, version, frame)
         except TimeoutError:
             raise
@@ -368,12 +363,6 @@ class PeerConnection:
         self.used_at_s = asyncio.get_running_loop().time()
         return response
 
-    async def _frame(self) -> bytes:
-        length = await read_length(self._reader, bytes_max=MESSAGE_BYTES_MAX)
-        if length is None:
-            raise ConnectionResetError("the connection was closed")
-        return await read_rest(self._reader, length)
-
     def _lost(self, error: Exception | None) -> None:
         if self.is_open:
             self.is_open = False
@@ -387,27 +376,6 @@ class PeerConnection:
         elif isinstance(error, ssl.SSLError):
             kind = TransportKind.UNAUTHENTICATED
         return TransportError(kind, self.address, str(error) or type(error).__name__)
-
-
-class _Protocol(asyncio.StreamReaderProtocol):
-    """Reports the end of a connection at once, also between two requests."""
-
-    def __init__(
-        self, reader: asyncio.StreamReader, on_lost: Callable[[Exception | None], None]
-    ) -> None:
-        super().__init__(reader)
-        self._on_lost = on_lost
-
-    # The owner learns of the end before the reader does, whose request would close the connection.
-
-    def eof_received(self) -> bool:
-        self._on_lost(None)
-        super().eof_received()
-        return False  # closes the connection: a peer that stopped sending has died or stops
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self._on_lost(error)
-        super().connection_lost(error)
 
 
 class KafkaFetchStream:

@@ -37,14 +37,8 @@ from typing import Any, Protocol
 
 from quorate.bridge import schemas as s
 from quorate.bridge.connections import Connections, KafkaConnection
-from quorate.bridge.frames import (
-    FRAME_S,
-    Decoder,
-    Unfinished,
-    read_length,
-    read_rest,
-    write_frame,
-)
+from quorate.bridge.frame_stream import FrameStream
+from quorate.bridge.frames import FRAME_S, Decoder, Unfinished
 from quorate.bridge.handshakes import Handshakes, handshake_fault
 from quorate.bridge.sasl import Authentication, FailedError, SaslAuthenticator, Session
 from quorate.common.error_codes import ErrorCode
@@ -64,8 +58,6 @@ have the same limit (`ServerLimits.handshake_timeout_ms`).
 """
 AUTHENTICATION_S = 10.0
 """For a whole SASL authentication, after the TLS handshake."""
-BUFFER_BYTES = 16 * 1024
-"""The read buffer of a connection whose request is being processed; at most twice this size."""
 BACKLOG = 4_096
 """All brokers of a cluster connect to a new leader at once; the kernel drops what exceeds this, and
 the client's kernel tries again after a second. net.core.somaxconn limits it as well.
@@ -212,62 +204,59 @@ class BridgeServer:
 
     async def _keep(self, accepted: socket.socket, connection: KafkaConnection) -> None:
         """Serve one connection until it ends."""
-        writer: asyncio.StreamWriter | None = None
+        stream: FrameStream | None = None
         is_over = False
         try:
-            reader, writer = await self._open(accepted, connection)
-            await self._serve(reader, writer, connection)
+            stream = await self._open(accepted, connection)
+            await self._serve(stream, connection)
             is_over = True
         except s.BadMessageError as error:
             self._note(connection, str(error))
         except (OSError, TimeoutError, TlsError, asyncio.CancelledError) as error:
             # A failed handshake is logged already. Cancelled: the connection was evicted, or the
             # server stops.
-            if writer is not None and isinstance(error, ssl.SSLError):
+            if stream is not None and isinstance(error, ssl.SSLError):
                 self._note(connection, f"TLS: {error.reason or error}")
         except Exception:
             LOGGER.exception("bridge: a request from %s failed", connection.host)
         finally:
             self._connections.leave(connection)
             self._responses.forget(connection)
-            if writer is None:
+            if stream is None:
                 accepted.close()
             elif is_over:
-                writer.close()
-                with contextlib.suppress(OSError, TimeoutError, asyncio.CancelledError):
-                    await writer.wait_closed()
+                stream.close()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await stream.wait_closed()
             else:
-                writer.transport.abort()
+                stream.abort()
 
-    async def _open(
-        self, accepted: socket.socket, connection: KafkaConnection
-    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def _open(self, accepted: socket.socket, connection: KafkaConnection) -> FrameStream:
         """Do the TLS handshake, if any (rule 2). Raises ssl.SSLError, OSError, TimeoutError."""
         loop = asyncio.get_running_loop()
-        reader = asyncio.StreamReader(limit=BUFFER_BYTES, loop=loop)
-        protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+        stream = FrameStream()
         accepted.setblocking(False)
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._context is None:
-            transport, _ = await loop.connect_accepted_socket(lambda: protocol, accepted)
+            await loop.connect_accepted_socket(lambda: stream, accepted)
         else:
             self._handshakes.enter(connection)
             try:
                 await self._handshakes.turn(connection)
                 async with asyncio.timeout(HANDSHAKE_S):
-                    transport, _ = await loop.connect_accepted_socket(
-                        lambda: protocol, accepted, ssl=self._context.current()
+                    await loop.connect_accepted_socket(
+                        lambda: stream, accepted, ssl=self._context.current()
                     )
             except (OSError, TlsError) as error:
                 self._note_handshake(connection, error)
                 raise
             finally:
                 self._handshakes.leave(connection)
-        session = transport.get_extra_info("ssl_object")
+        session = stream.transport.get_extra_info("ssl_object")
         connection.caller = caller_of_certificate(
             None if session is None else session.getpeercert(), connection.host, self._mapping
         )
-        return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
+        return stream
 
     def _note_handshake(self, connection: KafkaConnection, error: Exception) -> None:
         """Log why a handshake failed. A client that only closes its connection may be a probe."""
@@ -297,20 +286,15 @@ class BridgeServer:
 
     # --- requests ---------------------------------------------------------------------------------
 
-    async def _serve(
-        self,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        connection: KafkaConnection,
-    ) -> None:
+    async def _serve(self, stream: FrameStream, connection: KafkaConnection) -> None:
         sasl = self._sasl
-        if sasl is not None and not await self._authenticated(sasl, reader, writer, connection):
+        if sasl is not None and not await self._authenticated(sasl, stream, connection):
             return
-        while (frame := await self._frame(reader, connection)) is not None:
+        while (frame := await self._frame(stream, connection)) is not None:
             if sasl is not None and (session := connection.session) is not None:
                 is_handshake = frame[:2] == _SASL_HANDSHAKE
                 if is_handshake and sasl.may_repeat(session):
-                    if not await self._authenticated(sasl, reader, writer, connection, frame):
+                    if not await self._authenticated(sasl, stream, connection, frame):
                         return
                     continue
                 if sasl.has_ended(session):
@@ -319,17 +303,18 @@ class BridgeServer:
             request = self._read(frame, connection)
             del frame  # it may be large, and its connection may wait
             with connection.room:
-                await _send(writer, await self._answered(await request, connection))
+                await stream.send(await self._answered(await request, connection))
             self._connections.rest(connection)
             if connection.throttled_s:
                 await asyncio.sleep(connection.throttled_s)
                 connection.throttled_s = 0.0
+            elif stream.has_more:
+                await asyncio.sleep(0)  # a client that does not wait for responses is not alone
 
     async def _authenticated(
         self,
         sasl: SaslAuthenticator,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
+        stream: FrameStream,
         connection: KafkaConnection,
         first: bytes | None = None,
     ) -> bool:
@@ -341,19 +326,19 @@ class BridgeServer:
         try:
             async with asyncio.timeout(AUTHENTICATION_S) as limit:
                 while exchange.session is None:
-                    frame = first or await self._frame(reader, connection, exchange)
+                    frame = first or await self._frame(stream, connection, exchange)
                     if frame is None:
                         return False
                     first = None
                     response = await exchange.respond(frame)
                     if response is not None:
-                        await _send(writer, response)
+                        await stream.send(response)
         except FailedError as error:
             connection.broker_at_s = -math.inf
             await asyncio.sleep(sasl.config.failure_delay_ms / 1000)
             if error.response is not None:
-                await _send(writer, error.response)
-                await _close(writer)
+                await stream.send(error.response)
+                await _close(stream)
             raise s.BadMessageError(f"SASL: {error}") from None
         except TimeoutError:
             if not limit.expired():
@@ -367,12 +352,12 @@ class BridgeServer:
 
     async def _frame(
         self,
-        reader: asyncio.StreamReader,
+        stream: FrameStream,
         connection: KafkaConnection,
         exchange: Authentication | None = None,
     ) -> bytes | None:
         """Read a frame. exchange: the authentication under way, if any."""
-        length = await read_length(reader, connection.idle_s)
+        length = await stream.length(connection.idle_s)
         if length is None:
             return None
         longest = self._answerer.frame_bytes_max(connection)
@@ -390,13 +375,15 @@ class BridgeServer:
                 f"a frame of {length} bytes; at most {longest} from a caller that is not "
                 "authenticated or has no CLUSTER_ACTION"
             )
+        if (frame := stream.take(length)) is not None:
+            return frame
         receipt = self._unfinished.begin(
             lambda: connection.end(
                 "unfinished frames hold too much memory, and this one is the oldest"
             )
         )
         try:
-            return await read_rest(reader, length, receipt, check)
+            return await stream.rest(length, receipt, check)
         finally:
             receipt.end()
 
@@ -447,18 +434,12 @@ def _listening_socket(family: int, kind: int, protocol: int, address: Any) -> so
 _SASL_HANDSHAKE = s.SASL_HANDSHAKE.to_bytes(2, "big")
 
 
-async def _send(writer: asyncio.StreamWriter, frame: bytes) -> None:
-    write_frame(writer, frame)
-    async with asyncio.timeout(FRAME_S):
-        await writer.drain()
-
-
-async def _close(writer: asyncio.StreamWriter) -> None:
+async def _close(stream: FrameStream) -> None:
     """Close a connection after what was written."""
-    writer.close()
-    with contextlib.suppress(OSError):
+    stream.close()
+    with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(FRAME_S):
-            await writer.wait_closed()
+            await stream.wait_closed()
 
 
 def _caller(session: Session, host: str) -> Caller:

@@ -9,7 +9,7 @@ from typing import Any
 
 from quorate.bridge import schemas as s
 from quorate.bridge.connections import Connections
-from quorate.bridge.frames import Decoder, read_frame, write_frame
+from quorate.bridge.frames import Decoder
 from quorate.bridge.mechanisms import ScramCredential, Validate
 from quorate.bridge.sasl import SaslAuthenticator
 from quorate.bridge.sasl_config import SaslConfig
@@ -17,6 +17,7 @@ from quorate.bridge.server import BridgeServer
 from quorate.common.scram import MECHANISM_NUMBERS
 from scramp import ScramClient, ScramMechanism
 
+from tests.unit.bridge.client_frames import read_frame, write_frame
 from tests.unit.bridge.test_server import HOST, Busy, heartbeat
 
 PASSWORD = "alice's password"

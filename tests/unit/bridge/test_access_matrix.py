@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 from quorate.bridge import schemas as s
 from quorate.bridge.bridge import Bridge, BridgeSettings
-from quorate.bridge.frames import FRAME_BYTES_MAX, read_frame
+from quorate.bridge.frames import FRAME_BYTES_MAX
 from quorate.bridge.sasl_config import SaslConfig
 from quorate.common.error_codes import ErrorCode
 from quorate.metadata import describe
@@ -31,6 +31,7 @@ from quorate.runtime.metadata_loader import MetadataLoader
 from tests.certificates import make_authority, make_certificate, needs_openssl
 from tests.integration.support import free_ports
 from tests.unit.bridge.bridge_support import LEADER
+from tests.unit.bridge.client_frames import read_frame
 from tests.unit.bridge.sasl_support import PASSWORD, Client, credential, plain
 from tests.unit.bridge.test_server import HOST
 

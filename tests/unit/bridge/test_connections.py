@@ -7,7 +7,8 @@ import asyncio
 import pytest
 from quorate.bridge import frames
 from quorate.bridge.connections import BROKER_S, Connections, KafkaConnection
-from quorate.bridge.frames import CHUNK_BYTES, Receipt, Unfinished, read_rest
+from quorate.bridge.frame_stream import FrameStream
+from quorate.bridge.frames import CHUNK_BYTES, Receipt, Unfinished
 
 PACE_S = 0.05
 
@@ -151,9 +152,8 @@ async def test_a_turn_of_the_loop_takes_one_piece_of_all_frames() -> None:
             super().add(size)
 
     async def read() -> bytes:
-        reader = asyncio.StreamReader()
-        reader.feed_data(bytes(4 * CHUNK_BYTES))
-        return await read_rest(reader, 4 * CHUNK_BYTES, Counting(unfinished, lambda: None))
+        size = 4 * CHUNK_BYTES
+        return await filled(size).rest(size, Counting(unfinished, lambda: None))
 
     reads = [asyncio.create_task(read()) for _ in range(20)]
     await asyncio.sleep(0)
@@ -167,11 +167,18 @@ async def test_a_turn_of_the_loop_takes_one_piece_of_all_frames() -> None:
     assert {len(await each) for each in reads} == {4 * CHUNK_BYTES}
 
 
-def filled(size: int) -> asyncio.StreamReader:
-    reader = asyncio.StreamReader()
-    reader.feed_data(bytes(size))
-    reader.feed_eof()
-    return reader
+class Silent(asyncio.Transport):
+    """A transport without a socket."""
+
+    def pause_reading(self) -> None:
+        pass
+
+
+def filled(size: int) -> FrameStream:
+    stream = FrameStream()
+    stream.connection_made(Silent())
+    stream.data_received(bytes(size))
+    return stream
 
 
 async def test_one_chunk_is_read_at_a_time_over_all_frames(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,7 +188,7 @@ async def test_one_chunk_is_read_at_a_time_over_all_frames(monkeypatch: pytest.M
 
     async def receive(size: int) -> float:
         receipt = unfinished.begin(lambda: None)
-        assert len(await read_rest(filled(size), size, receipt)) == size
+        assert len(await filled(size).rest(size, receipt)) == size
         receipt.end()
         return clock.time() - began_s
 

@@ -17,7 +17,7 @@ import pytest
 from quorate.bridge import schemas as s
 from quorate.bridge.cluster import encode_describe_quorum_response
 from quorate.bridge.forwarding import answer_envelope, envelope_response
-from quorate.bridge.frames import Decoder, read_frame, write_frame
+from quorate.bridge.frames import Decoder
 from quorate.bridge.leader_requests import KafkaLeader, LeaderRequests
 from quorate.bridge.leader_service import KafkaLedService
 from quorate.bridge.server import api_versions
@@ -37,6 +37,7 @@ from quorate.runtime.pending_appends import CommitOutcome
 
 from tests.processes import HOST, free_ports
 from tests.unit.bridge.bridge_support import NO_QUOTAS, Migrating
+from tests.unit.bridge.client_frames import read_frame, write_frame
 from tests.unit.runtime.replicas import CLUSTER, Replica, address, leader_of, trio, until
 
 LISTENER = address(1).name

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from quorate.bridge import schemas as s
-from quorate.bridge.frames import read_frame, write_frame
 from quorate.bridge.peer import KafkaFetchStream, KafkaPeers
 from quorate.bridge.raft_requests import write_response
 from quorate.bridge.replication import PEER_CLIENT_ID, respond
@@ -26,6 +25,7 @@ from quorate.rpc.errors import TransportError, TransportKind
 from quorate.rpc.wire.values import ChecksumLogRequest
 
 from tests.processes import HOST, free_ports
+from tests.unit.bridge.client_frames import read_frame, write_frame
 from tests.unit.bridge.test_raft_requests import BEGIN, CLUSTER, FETCH, LEADER, LISTENER, ONE, VOTE
 
 GRANTED = m.VoteResponse(ErrorCode.NONE, m.CurrentLeader(7), granted=True)

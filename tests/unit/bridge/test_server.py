@@ -25,14 +25,7 @@ from quorate.bridge.bridge import Bridge, BridgeSettings
 from quorate.bridge.channels import QUEUE_MAX, Channel
 from quorate.bridge.connections import Connections, KafkaConnection
 from quorate.bridge.control_requests import Message, Sender, everything
-from quorate.bridge.frames import (
-    FRAME_BYTES_MAX,
-    IDLE_S,
-    INLINE_BYTES,
-    Decoder,
-    read_frame,
-    write_frame,
-)
+from quorate.bridge.frames import FRAME_BYTES_MAX, IDLE_S, INLINE_BYTES, Decoder
 from quorate.bridge.replication import PEER_CLIENT_ID, PEER_IDLE_S
 from quorate.bridge.server import ACCEPTS_MAX, BridgeServer, api_versions
 from quorate.common.error_codes import ErrorCode
@@ -44,6 +37,7 @@ from quorate.rpc.server.response_memory import ROOM_BYTES
 from quorate.rpc.wire.convert_metadata import MetadataAnswer
 
 from tests.unit.bridge.bridge_support import Migrating, call
+from tests.unit.bridge.client_frames import read_frame, write_frame
 from tests.unit.runtime.replicas import CLUSTER, Network, Replica
 
 HOST = "127.0.0.1"
@@ -146,6 +140,27 @@ async def test_requests_of_a_connection_are_answered_in_order(server: BridgeServ
         correlation_id, body = s.read_response(s.BROKER_HEARTBEAT, 1, frame)
         assert (correlation_id, int(body.error_code)) == (5, ErrorCode.NOT_CONTROLLER)
     writer.close()
+
+
+async def test_a_client_that_sends_many_requests_at_once_is_not_served_alone() -> None:
+    answered = 0
+
+    class Counting(Busy):
+        async def answer(self, call: s.Call, connection: KafkaConnection) -> Any:
+            nonlocal answered
+            answered += 1
+            return await super().answer(call, connection)
+
+    server = BridgeServer(Counting(), Decoder())
+    await server.start(HOST, 0)
+    (_, hasty), (reader, writer) = await dial(server), await dial(server)
+    await asyncio.sleep(0.05)  # both are accepted
+    for _ in range(1_000):
+        write_frame(hasty, heartbeat())
+    write_frame(writer, heartbeat())
+    assert await read_frame(reader)
+    assert answered < 100
+    await server.stop()
 
 
 async def test_requests_are_not_kept_and_answers_that_nobody_reads_are_bounded() -> None:
@@ -518,5 +533,6 @@ async def test_a_long_queue_is_replaced_by_everything() -> None:
 
 
 def test_a_call_knows_its_header() -> None:
-    found = call(s.BROKER_HEARTBEAT, 1, s.read_call(heartbeat()).body)
+    body = s.make(s.request_type(s.API_VERSIONS, 0))
+    found = call(s.API_VERSIONS, 0, body)
     assert (found.correlation_id, found.client_id) == (11, "broker-1")

@@ -14,12 +14,13 @@ import pytest
 from quorate.bridge import schemas as s
 from quorate.bridge import server as module
 from quorate.bridge.connections import Connections, KafkaConnection
-from quorate.bridge.frames import Decoder, read_frame, write_frame
+from quorate.bridge.frames import Decoder
 from quorate.bridge.handshakes import PER_ADDRESS_MAX, Handshakes
 from quorate.bridge.server import BridgeServer
 from quorate.rpc.tls import TlsConfig
 
 from tests.certificates import make_authority, make_certificate, needs_openssl, openssl
+from tests.unit.bridge.client_frames import read_frame, write_frame
 from tests.unit.bridge.test_server import HOST, Busy, heartbeat
 
 pytestmark = needs_openssl

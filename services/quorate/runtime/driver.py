@@ -371,8 +371,8 @@ class RaftDriver:
         """
         if self._appends:
             self._append_all()
-        else:
-            self._step(lambda _now_ms: None)  # detect a blocked loop before `build`
+        elif self._clock.now_ms() - self._alive_ms > self._sleep_max_ms:
+            self._step(lambda _now_ms: None)  # the loop was blocked: resign before `build`
         future: asyncio.Future[Commit | ErrorCode] = asyncio.get_running_loop().create_future()
         if self._failed or not self.node.takes_appends:
             future.set_result(ErrorCode.NOT_LEADER_OR_FOLLOWER)

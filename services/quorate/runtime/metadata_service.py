@@ -59,6 +59,8 @@ LOGGER = logging.getLogger(__name__)
 TICK_TIMEOUT_MS = 60_000
 """How long to wait for the commit of a tick's records; they may still be committed later."""
 
+TICK_INTERVAL_MS_MAX = 3_600_000
+
 REFUSED_PAUSE_MS = 100
 """The delay before the next attempt if the leader accepts no appends at present."""
 
@@ -108,6 +110,7 @@ class MetadataService:
         self._appended_end = 0
         self._appended_application = False
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at_ms = 0
 
     def bind(self, driver: RaftDriver) -> None:
         self._driver = driver
@@ -206,10 +209,10 @@ class MetadataService:
     async def handle(self, request: Request | Read, timeout_ms: int) -> MetadataAnswer:
         """Execute a request, and return its response once it is committed."""
         try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                if isinstance(request, Read):
+            if isinstance(request, Read):
+                async with asyncio.timeout(timeout_ms / 1000):
                     return await self._read(request, timeout_ms)
-                return await self._change(request, timeout_ms)
+            return await self._change(request, timeout_ms)
         except TimeoutError:
             return self._answer(ErrorCode.REQUEST_TIMED_OUT, f"no answer within {timeout_ms} ms")
 
@@ -262,8 +265,7 @@ class MetadataService:
             return self._batch(ControllerResult(tuple(records), None), next_offset)
 
         try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                refusal = await self._append(build, timeout_ms, "records")
+            refusal = await self._append(build, timeout_ms, "records")
         except TimeoutError:
             return ErrorCode.REQUEST_TIMED_OUT, base, f"no answer within {timeout_ms} ms"
         if refused is not None:
@@ -334,8 +336,7 @@ class MetadataService:
             return None if text else self._batch(ControllerResult((record,), None), next_offset)
 
         try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                refusal = await self._append(build, timeout_ms, type(record).__name__)
+            refusal = await self._append(build, timeout_ms, type(record).__name__)
         except TimeoutError:
             refusal = self._answer(ErrorCode.REQUEST_TIMED_OUT, f"no answer within {timeout_ms} ms")
         if text:
@@ -378,8 +379,7 @@ class MetadataService:
             return self._batch(admitted, next_offset)
 
         try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                refusal = await self._append(build, timeout_ms, "admitting a Kafka node")
+            refusal = await self._append(build, timeout_ms, "admitting a Kafka node")
         except TimeoutError:
             refusal = self._answer(ErrorCode.REQUEST_TIMED_OUT, f"no commit in {timeout_ms} ms")
         if rejection:
@@ -389,10 +389,16 @@ class MetadataService:
     # --- appending --------------------------------------------------------------------------------
 
     async def _append(self, build: Any, timeout_ms: int, what: str) -> MetadataAnswer | None:
-        """Append the batch of `build` and wait for its commit; returns a response on failure."""
-        refusal = await self._until_active()
-        if refusal is not None:
-            return refusal
+        """Append the batch of `build` and wait for its commit; returns a response on failure.
+
+        Raises TimeoutError. Nothing is timed that does not wait, such as most heartbeats.
+        """
+        deadline_s = asyncio.get_running_loop().time() + timeout_ms / 1000
+        if not self._active.is_set():
+            async with asyncio.timeout_at(deadline_s):
+                refusal = await self._until_active()
+            if refusal is not None:
+                return refusal
         pending = self.driver.pending_appends.pending_bytes
         if pending > self._pending_bytes_max:
             return self._answer(ErrorCode.THROTTLING_QUOTA_EXCEEDED, TOO_MUCH.format(pending))
@@ -404,8 +410,11 @@ class MetadataService:
             text = f"internal error: {type(error).__name__}: {error}"
             return self._answer(ErrorCode.UNKNOWN_SERVER_ERROR, text)
         self._arm()
+        if future is None and self._loader.offset >= self._appended_end:
+            return None
         try:
-            return await self._released(future)
+            async with asyncio.timeout_at(deadline_s):
+                return await self._released(future)
         except _LeadershipLostError:
             return self._answer(ErrorCode.NOT_CONTROLLER, UNKNOWN)
 
@@ -499,14 +508,21 @@ class MetadataService:
     # --- time -------------------------------------------------------------------------------------
 
     def _arm(self, delay_min_ms: int = 1) -> None:
-        """Set the timer to the controller's next deadline."""
+        """Set the timer to the controller's next deadline, unless it is due earlier anyway.
+
+        Each heartbeat moves a deadline, and a tick before the deadline changes nothing.
+        """
+        deadline_ms = self._controller.next_deadline_ms() if self._active.is_set() else None
         if self._timer is not None:
+            if deadline_ms is not None and self._timer_at_ms <= deadline_ms:
+                return
             self._timer.cancel()
             self._timer = None
-        deadline_ms = self._controller.next_deadline_ms() if self._active.is_set() else None
         if deadline_ms is not None:
-            delay_s = min(max(delay_min_ms, deadline_ms - self.driver.now_ms()) / 1000, 3600.0)
-            self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick)
+            now_ms = self.driver.now_ms()
+            delay_ms = min(max(delay_min_ms, deadline_ms - now_ms), TICK_INTERVAL_MS_MAX)
+            self._timer_at_ms = now_ms + delay_ms
+            self._timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self._tick)
 
     def _tick(self) -> None:
         self._timer = None

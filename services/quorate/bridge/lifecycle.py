@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from quorate.bridge import schemas as s
 from quorate.bridge.exchange import Exchange, in_one
+from quorate.bridge.heartbeat_messages import write_heartbeat_answer
 from quorate.bridge.isr_messages import write_isr_changed
 from quorate.common.endpoints import Endpoint
 from quorate.common.features import VersionRange
@@ -49,26 +50,14 @@ def encode_registration_response(module: Any, response: r.RegisterBrokerResponse
     )
 
 
-def decode_heartbeat(body: Any) -> r.BrokerHeartbeat:
-    cordoned = getattr(body, "cordoned_log_dirs", None)
-    return r.BrokerHeartbeat(
-        broker_id=body.broker_id,
-        broker_epoch=body.broker_epoch,
-        metadata_offset=body.current_metadata_offset,
-        want_fence=body.want_fence,
-        want_shutdown=body.want_shut_down,
-        offline_log_dirs=s.uuid_texts(getattr(body, "offline_log_dirs", ())),
-        cordoned_log_dirs=None if cordoned is None else s.uuid_texts(cordoned),
-    )
+def decode_heartbeat(request: r.BrokerHeartbeat) -> r.BrokerHeartbeat:
+    """`schemas` decodes this request to the value."""
+    return request
 
 
-def encode_heartbeat_response(module: Any, response: r.BrokerHeartbeatResponse) -> Any:
-    return s.answer(
-        module,
-        **s.outcome(response),
-        is_caught_up=response.caught_up,
-        is_fenced=response.is_fenced,
-        should_shut_down=response.should_shut_down,
+def encode_heartbeat_response(module: Any, response: r.BrokerHeartbeatResponse) -> s.Encoded:
+    return s.Encoded(
+        module.BrokerHeartbeatResponse, write_heartbeat_answer(response), int(response.error)
     )
 
 

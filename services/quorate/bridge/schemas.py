@@ -20,9 +20,9 @@ import io
 import sys
 import uuid
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kio.index import load_entity_module, load_payload_module
 from kio.schema.errors import ErrorCode as KafkaError
@@ -31,6 +31,7 @@ from kio.static.constants import EntityType
 
 from quorate.bridge.bounds import TruncatedError, Walk
 from quorate.bridge.extensions import EXTENDED
+from quorate.bridge.heartbeat_messages import read_heartbeat
 from quorate.bridge.isr_messages import read_isr_change
 from quorate.bridge.zookeeper_messages import MESSAGES
 from quorate.common.error_codes import ErrorCode
@@ -126,6 +127,9 @@ SERVED: Final[dict[int, tuple[int, int]]] = {
 VOTERS_APIS: Final = frozenset({VOTE, BEGIN_QUORUM_EPOCH, END_QUORUM_EPOCH, UPDATE_RAFT_VOTER})
 """Only voters send these: served if `quorate.peer.protocol` is kafka."""
 
+HEAD_BYTES: Final = 8
+"""API key, version and correlation id, with which every request begins."""
+
 ITEMS_MAX: Final = 20_000
 ISR_ITEMS_MAX: Final = 200_000
 """AlterPartition may contain every partition that a broker leads, about five items each."""
@@ -135,7 +139,10 @@ DESCRIBED_ITEMS_MAX: Final = 1_000
 _ITEMS_MAX: Final = {ALTER_PARTITION: ISR_ITEMS_MAX, DESCRIBE_CONFIGS: DESCRIBED_ITEMS_MAX}
 
 
-_READERS: Final[dict[int, Callable[[Walk, int], Any]]] = {ALTER_PARTITION: read_isr_change}
+_READERS: Final[dict[int, Callable[[Walk, int], Any]]] = {
+    ALTER_PARTITION: read_isr_change,
+    BROKER_HEARTBEAT: read_heartbeat,
+}
 """Readers of the requests that become Quorate's own values, by API key (rule 1)."""
 
 
@@ -143,8 +150,7 @@ class BadMessageError(Exception):
     """The bytes are not a message that is served here."""
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """A request with its header."""
 
     api_key: int
@@ -164,6 +170,8 @@ class Encoded:
     kind: Any
     """The class of the response in kio."""
     body: bytes
+    error_code: int = 0
+    """The error of the whole response."""
 
 
 def items_max(api_key: int) -> int:
@@ -177,7 +185,7 @@ def read_head(frame: bytes) -> Call:
     Raises BadMessageError if the request is not served. An unknown version of ApiVersions is
     accepted, since it gets a response.
     """
-    if len(frame) < 8:
+    if len(frame) < HEAD_BYTES:
         raise BadMessageError(f"a truncated request of {len(frame)} bytes")
     api_key = int.from_bytes(frame[0:2], "big", signed=True)
     version = int.from_bytes(frame[2:4], "big", signed=True)
@@ -204,13 +212,15 @@ def read_call(frame: bytes) -> Call:
     if (reader := _READERS.get(head.api_key)) is None:
         header, body = _read_message(kind, frame, limit)
     else:
-        walk = Walk(frame, 0, limit)
-        (header,) = _read(walk, (kind.__header_schema__,), _name(kind))
+        walk = Walk(frame, HEAD_BYTES, limit)
         try:
-            body = reader(walk, head.version)
+            client_id = walk.take(max(0, walk.number(2))).decode()
+            if kind.__header_schema__.__flexible__:
+                walk.skip_tagged()
+            return head._replace(client_id=client_id, body=reader(walk, head.version))
         except ValueError as error:
             raise _bad(_name(kind), error) from error
-    return replace(head, client_id=header.client_id or "", body=body)
+    return head._replace(client_id=header.client_id or "", body=body)
 
 
 def check_start(start: bytes) -> None:
@@ -259,7 +269,10 @@ def write_principal(principal: str, *, used_token: bool = False) -> bytes:
 def write_response(correlation_id: int, body: Any) -> bytes:
     """Encode a response with its header."""
     kind = body.kind if isinstance(body, Encoded) else body
-    return write(kind.__header_schema__(correlation_id=correlation_id), body)
+    header = correlation_id.to_bytes(4, "big", signed=True)
+    if kind.__header_schema__.__flexible__:
+        header += b"\0"
+    return header + (body.body if isinstance(body, Encoded) else write(body))
 
 
 def write_header(api_key: int, version: int, correlation_id: int, client_id: str) -> bytes:

@@ -96,17 +96,17 @@ def tagged(*fields: tuple[int, bytes]) -> bytes:
 
 
 def test_unknown_tagged_fields_are_skipped() -> None:
-    directory = bytes(range(16))
-    head = (1).to_bytes(4, "big") + (2).to_bytes(8, "big") + (3).to_bytes(8, "big") + b"\0\1"
-    header = s.write_header(s.BROKER_HEARTBEAT, 1, 7, "x")
-    offline = (0, varint(2) + directory)
-    unknown = ((1, varint(1)), (9000, b"later" * 100))
-    call = s.read_call(header[:-1] + tagged((5, b"trace")) + head + tagged(offline, *unknown))
-    assert call.client_id == "x"
-    assert (call.body.broker_id, call.body.want_shut_down) == (1, True)
-    assert [each.bytes for each in call.body.offline_log_dirs] == [directory]
+    body = s.make(
+        s.request_type(s.API_VERSIONS, 4), client_software_name="k", client_software_version="1"
+    )
+    header = s.write_header(s.API_VERSIONS, 4, 7, "x")
+    data = s.write(body)
+    assert (header[-1], data[-1]) == (0, 0), "the numbers of tagged fields"
+    later = tagged((1, varint(1)), (9000, b"later" * 100))
+    call = s.read_call(header[:-1] + tagged((5, b"trace")) + data[:-1] + later)
+    assert (call.client_id, call.body) == ("x", body)
     with pytest.raises(s.BadMessageError, match="truncated"):
-        s.read_call(header + head + varint(1) + varint(9) + varint(2) + b"x")
+        s.read_call(header + data[:-1] + varint(1) + varint(9) + varint(2) + b"x")
 
 
 def test_unknown_tagged_fields_of_a_part_in_a_tagged_field_are_skipped() -> None:

@@ -152,17 +152,17 @@ def test_what_no_voter_sends_is_a_violation() -> None:
     ]
     for body in bodies:
         with pytest.raises(ViolationError):
-            read_request(replace(vote, body=body), TWO)
+            read_request(vote._replace(body=body), TWO)
     update = sent(UPDATE)
     levels = replace(update.body.k_raft_version_feature, min_supported_version=2)
     for changed in ({"k_raft_version_feature": levels}, {"current_leader_epoch": -1}):
         with pytest.raises(ViolationError):
-            read_request(replace(update, body=replace(update.body, **changed)), TWO)
+            read_request(update._replace(body=replace(update.body, **changed)), TWO)
 
 
 def test_a_request_without_a_cluster_is_one_of_another() -> None:
     vote = sent(VOTE)
-    found = read_request(replace(vote, body=replace(vote.body, cluster_id=None)), TWO)
+    found = read_request(vote._replace(body=replace(vote.body, cluster_id=None)), TWO)
     assert found.cluster_id == ""
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from quorate.bridge import schemas as s
-from quorate.bridge.replication import TOPIC_ID
+from quorate.bridge.fetch_messages import TOPIC_ID
 from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.metadata.image.partition_index import PartitionIndex
 from quorate.records.batch import BatchHeader, iter_batches

@@ -23,6 +23,7 @@ from quorate.bridge.peer_messages import (
     API_KEYS,
     ResponseReader,
     known_endpoints,
+    read_response,
     write_request,
 )
 from quorate.bridge.raft_requests import WHOLE_ERRORS, read_request, write_response
@@ -141,7 +142,7 @@ class KafkaWire(GrpcWire):
                 body = _changed(call, answered)
             case _:
                 body = write_response(call, answered, LISTENER)
-        _, body = s.read_response(call.api_key, call.version, s.write_response(1, body))
+        _, body = read_response(call.api_key, call.version, s.write_response(1, body))
         reader = ResponseReader(
             LISTENER, lambda replica_id, named: known_endpoints(voters, replica_id, named)
         )

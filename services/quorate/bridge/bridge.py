@@ -35,6 +35,7 @@ from quorate.bridge.apis import KAFKA_APIS
 from quorate.bridge.connections import Connections, KafkaConnection
 from quorate.bridge.direct import DIRECT
 from quorate.bridge.exchange import answer_bare
+from quorate.bridge.fetch_messages import LogFetch
 from quorate.bridge.forwarding import FORWARDED, answer_envelope, envelope_response
 from quorate.bridge.frames import FRAME_BYTES_MAX, Decoder
 from quorate.bridge.handshakes import Handshakes
@@ -46,7 +47,6 @@ from quorate.bridge.replication import (
     PEER_CLIENT_ID,
     PEER_IDLE_S,
     Replication,
-    replica_id,
     respond,
 )
 from quorate.bridge.sasl import SaslAuthenticator
@@ -350,7 +350,9 @@ class Bridge:
 
     def _is_voter(self, call: s.Call) -> bool:
         """Whether the sender of a Fetch says that it is a voter."""
-        return self._raft.node.voters.get(replica_id(call.body)) is not None
+        if not isinstance(call.body, LogFetch):
+            return False
+        return self._raft.node.voters.get(call.body.replica_id) is not None
 
     def _fetch_refused(
         self, connection: KafkaConnection, request: FetchRequest | FetchSnapshotRequest

@@ -38,6 +38,7 @@ from quorate.bridge.peer_messages import (
     alone,
     can_send,
     known_endpoints,
+    read_response,
     unsupported,
     write_request,
 )
@@ -349,7 +350,7 @@ class PeerConnection:
             frame = await self._stream.frame(bytes_max=MESSAGE_BYTES_MAX)
             if frame is None:
                 raise ConnectionResetError("the connection was closed")
-            found, response = s.read_response(api_key, version, frame)
+            found, response = read_response(api_key, version, frame)
         except TimeoutError:
             raise
         except OSError as error:

@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from quorate.bridge import schemas as s
-from quorate.bridge.replication import TOPIC_ID
+from quorate.bridge.fetch_messages import LogFetch, LogPosition, read_fetched, write_fetch
 from quorate.common.endpoints import Endpoint
 from quorate.common.error_codes import ErrorCode
 from quorate.log.offset_files import METADATA_PARTITION, METADATA_TOPIC
@@ -69,6 +69,8 @@ def can_send(request: PeerRequest, version: int) -> bool:
 def write_request(request: PeerRequest, version: int) -> Any:
     """The message of a request, in a version that can express it."""
     api_key = API_KEYS[type(request)]
+    if isinstance(request, m.FetchRequest):
+        return s.Encoded(s.request_type(api_key, version), write_fetch(_fetch(request), version))
     module = s.request_module(api_key, version)
     return s.make(
         s.request_type(api_key, version),
@@ -141,28 +143,21 @@ def _end(module: Any, request: m.EndQuorumEpochRequest) -> dict[str, Any]:
     return {"topics": topics, "leader_endpoints": endpoints}
 
 
-def _fetch(module: Any, request: m.FetchRequest) -> dict[str, Any]:
-    partition = s.make(
-        module.FetchPartition,
-        partition=METADATA_PARTITION,
-        current_leader_epoch=request.epoch,
-        fetch_offset=request.offset,
-        last_fetched_epoch=request.last_epoch,
-        partition_max_bytes=0,
-        replica_directory_id=_directory(request.replica),
-        high_watermark=request.high_watermark,
+def _fetch(request: m.FetchRequest) -> LogFetch:
+    return LogFetch(
+        request.cluster_id,
+        request.replica.id,
+        request.replica.directory_id,
+        True,
+        request.epoch,
+        request.offset,
+        request.last_epoch,
+        request.high_watermark,
+        request.max_wait_ms,
+        request.max_bytes,
+        request.read_round,
+        request.incarnation,
     )
-    topic = module.FetchTopic(topic_id=s.uuid_field(TOPIC_ID), partitions=(partition,))
-    return {
-        "replica_state": module.ReplicaState(replica_id=request.replica.id),
-        "max_wait": s.milliseconds(request.max_wait_ms),
-        "min_bytes": 0,
-        "max_bytes": request.max_bytes,
-        "topics": (topic,),
-        "forgotten_topics_data": (),
-        "read_round": request.read_round,
-        "incarnation": request.incarnation,
-    }
 
 
 def _fetch_snapshot(module: Any, request: m.FetchSnapshotRequest) -> dict[str, Any]:
@@ -217,7 +212,6 @@ _FIELDS: Final[dict[type, Callable[[Any, Any], dict[str, Any]]]] = {
     m.VoteRequest: _vote,
     m.BeginQuorumEpochRequest: _begin,
     m.EndQuorumEpochRequest: _end,
-    m.FetchRequest: _fetch,
     m.FetchSnapshotRequest: _fetch_snapshot,
     m.UpdateVoterRequest: _update,
     m.AddVoterRequest: add_fields,
@@ -244,6 +238,16 @@ def known_endpoints(voters: VoterSet, replica_id: int, endpoint: Endpoint) -> tu
     if voter is not None and endpoint in voter.endpoints:
         return voter.endpoints
     return (endpoint,)
+
+
+def read_response(api_key: int, version: int, frame: bytes) -> tuple[int, Any]:
+    """Decode the correlation id and body of a response. Raises BadMessageError."""
+    if api_key != s.FETCH:
+        return s.read_response(api_key, version, frame)
+    try:
+        return read_fetched(frame, version)
+    except ValueError as error:
+        raise s.BadMessageError(f"a response to Fetch version {version}: {error}") from error
 
 
 class ResponseReader:
@@ -303,22 +307,25 @@ class ResponseReader:
         epoch = natural(found.leader_epoch, "the epoch of the leader")
         return m.AdminResponse(error, m.CurrentLeader(epoch, found.leader_id, endpoints))
 
-    def _part(self, body: Any, topics: Any) -> tuple[ErrorCode, m.CurrentLeader, Any]:
-        """The error of a response, the leader that it names, and the part about the log if any."""
+    def _part(self, body: Any, parts: Sequence[Any]) -> tuple[ErrorCode, m.CurrentLeader, Any]:
+        """The error of a response, the leader that it names, and the part about the log if any.
+
+        parts: one for each partition.
+        """
         error = error_of(body.error_code)
         if error is not ErrorCode.NONE:
             return error, _NO_LEADER, None
-        part = _only([part for topic in topics for part in topic.partitions])
+        part = _only(parts)
         known = part.current_leader
         leader = self._leader(known.leader_id, known.leader_epoch, body)
         return error_of(part.error_code), leader, part
 
     def _fetched(self, body: Any) -> m.FetchResponse:
-        error, leader, part = self._part(body, body.responses)
+        error, leader, part = self._part(body, body.parts)
         if error is not ErrorCode.NONE:
             return m.FetchResponse(error, leader)
         try:
-            batches = parse_batches(part.records or b"")
+            batches = parse_batches(part.records)
         except RecordsError as corrupt:
             raise ViolationError(f"records of a fetch: {corrupt}") from corrupt
         return m.FetchResponse(
@@ -328,13 +335,14 @@ class ResponseReader:
             natural(part.log_start_offset, "the log start offset"),
             _position(part.diverging_epoch, "the divergence"),
             _position(part.snapshot_id, "the snapshot"),
-            read_round=getattr(body, "read_round", 0),
+            read_round=body.read_round,
             batches=batches,
-            acknowledged=_acknowledged(body),
+            acknowledged=_acknowledged(body.acknowledged),
         )
 
     def _snapshot(self, request: m.FetchSnapshotRequest, body: Any) -> m.FetchSnapshotResponse:
-        error, leader, part = self._part(body, body.topics)
+        parts = [part for topic in body.topics for part in topic.partitions]
+        error, leader, part = self._part(body, parts)
         if error is not ErrorCode.NONE:
             return m.FetchSnapshotResponse(error, leader)
         data = bytes(part.unaligned_records or b"")
@@ -384,7 +392,7 @@ def unsupported(request: PeerRequest, text: str) -> m.Response:
     raise ViolationError(text)
 
 
-def _only(parts: list[Any]) -> Any:
+def _only(parts: Sequence[Any]) -> Any:
     if len(parts) != 1:
         raise ViolationError(f"a response about {len(parts)} partitions, not about one")
     return parts[0]
@@ -400,9 +408,7 @@ def _position(found: Any, what: str) -> OffsetAndEpoch | None:
     )
 
 
-def _acknowledged(body: Any) -> OffsetAndEpoch | None:
-    offset = getattr(body, "acknowledged_offset", -1)
-    if offset < 0:
+def _acknowledged(end: LogPosition) -> OffsetAndEpoch | None:
+    if end.end_offset < 0:
         return None
-    epoch = natural(body.acknowledged_epoch, "the epoch of the acknowledged end")
-    return OffsetAndEpoch(offset, epoch)
+    return OffsetAndEpoch(end.end_offset, natural(end.epoch, "the epoch of the acknowledged end"))

@@ -33,6 +33,16 @@ from typing import Any
 from quorate.bridge import schemas as s
 from quorate.bridge.admission import Admission
 from quorate.bridge.connections import KafkaConnection
+from quorate.bridge.fetch_messages import (
+    NO_HIGH_WATERMARK,
+    Found,
+    FoundLeader,
+    LogFetch,
+    LogFetched,
+    LogPosition,
+    NodeEndpoint,
+)
+from quorate.bridge.fetch_messages import write_fetched as encode_fetched
 from quorate.common.endpoints import Endpoint
 from quorate.common.error_codes import ErrorCode
 from quorate.common.identifiers import ZERO_UUID
@@ -48,12 +58,9 @@ from quorate.raft.roles import Leader
 from quorate.raft.types import OffsetAndEpoch, ReplicaKey
 from quorate.runtime.driver import Bytes, RaftDriver
 
-TOPIC_ID = f"{'A' * 21}Q"
 BYTES_MAX = 8 * 1024 * 1024
 NO_NODE = -1
 UNKNOWN_HIGH_WATERMARK = -1
-NO_HIGH_WATERMARK = 2**63 - 1
-"""Of a Fetch whose sender does not tell what it knows."""
 
 PEER_CLIENT_ID = "quorate-controller"
 """The client id in the requests of Quorate's controllers."""
@@ -95,12 +102,11 @@ class Replication:
 
     async def fetch(self, call: s.Call, connection: KafkaConnection) -> Any:
         """Return whole batches, waiting for new records or a high watermark up to `max_wait`."""
-        body = call.body
-        found = [(t, p) for t in body.topics for p in t.partitions]
-        named = [(s.uuid_text(getattr(t, "topic_id", None)), p.partition) for t, p in found]
-        is_log = named == [(TOPIC_ID, METADATA_PARTITION)]
-        sender_id = replica_id(body)
-        wrong = self._wrong(getattr(body, "cluster_id", None), sender_id, is_log)
+        found = call.body
+        if isinstance(found, LogFetch):
+            wrong = self._wrong(found.cluster_id, found.replica_id, is_log=found.is_log)
+        else:
+            wrong = self._wrong(getattr(found, "cluster_id", None), NO_NODE, is_log=False)
         if wrong is not ErrorCode.NONE:
             return respond(call, wrong)
         request = read_fetch(call, self._cluster_id, connection.last_sent)
@@ -168,7 +174,7 @@ class Replication:
         found = [(t, p) for t in body.topics for p in t.partitions]
         named = [(t.name, p.partition) for t, p in found]
         is_log = named == [(METADATA_TOPIC, METADATA_PARTITION)]
-        wrong = self._wrong(body.cluster_id, body.replica_id, is_log)
+        wrong = self._wrong(body.cluster_id, body.replica_id, is_log=is_log)
         if wrong is not ErrorCode.NONE:
             return respond(call, wrong)
         request = read_fetch_snapshot(call, self._cluster_id)
@@ -183,7 +189,7 @@ class Replication:
 
     # --- both -------------------------------------------------------------------------------------
 
-    def _wrong(self, cluster_id: str | None, node_id: int, is_log: bool) -> ErrorCode:
+    def _wrong(self, cluster_id: str | None, node_id: int, *, is_log: bool) -> ErrorCode:
         """NONE for a request for the metadata log only, from a replica of this cluster that may
         fetch here.
         """
@@ -230,55 +236,52 @@ def read_fetch(call: s.Call, cluster_id: str, last_sent: int) -> FetchRequest:
     """The value of a Fetch of the metadata log. cluster_id: of a request that names none.
     last_sent: the high watermark that its sender knows, if the request does not say so.
     """
-    body = call.body
-    ((partition,),) = (topic.partitions for topic in body.topics)
-    known = getattr(partition, "high_watermark", NO_HIGH_WATERMARK)
+    found = call.body
+    assert isinstance(found, LogFetch), "it names the metadata log"
+    known = found.high_watermark
     return FetchRequest(
-        _cluster(body, cluster_id),
-        ReplicaKey(replica_id(body), _directory(partition)),
-        partition.current_leader_epoch,
-        partition.fetch_offset,
-        partition.last_fetched_epoch,
+        cluster_id if found.cluster_id is None else found.cluster_id,
+        ReplicaKey(found.replica_id, found.directory),
+        found.epoch,
+        found.offset,
+        found.last_epoch,
         last_sent if known == NO_HIGH_WATERMARK else known,
-        max_wait_ms=body.max_wait // s.milliseconds(1),
-        max_bytes=min(BYTES_MAX, max(1, body.max_bytes)),
-        read_round=getattr(body, "read_round", 0),
-        incarnation=getattr(body, "incarnation", 0),
+        max_wait_ms=found.max_wait_ms,
+        max_bytes=min(BYTES_MAX, max(1, found.max_bytes)),
+        read_round=found.read_round,
+        incarnation=found.incarnation,
     )
 
 
 def write_fetched(
     call: s.Call, found: FetchResponse, data: Sequence[Bytes], listener: str, *, is_quorate: bool
-) -> Any:
+) -> s.Encoded:
     """The message of a response with its records. is_quorate: whether it goes to a controller of
     Quorate, with the fields of `extensions`.
     """
-    module = s.response_module(call.api_key, call.version)
-    optional: dict[str, Any] = {}
-    if found.diverging is not None:
-        optional["diverging_epoch"] = module.EpochEndOffset(
-            epoch=found.diverging.epoch, end_offset=found.diverging.offset
-        )
-    if found.snapshot is not None:
-        optional["snapshot_id"] = module.SnapshotId(
-            end_offset=found.snapshot.offset, epoch=found.snapshot.epoch
-        )
-    partition = module.PartitionData(
-        partition_index=METADATA_PARTITION,
-        error_code=s.error_field(found.error),
-        high_watermark=found.high_watermark,
-        log_start_offset=found.log_start_offset,
-        current_leader=_leader(module, found.leader),
-        aborted_transactions=(),
-        records=b"".join(data),
-        **optional,
+    leader = found.leader
+    part = Found(
+        found.error,
+        found.high_watermark,
+        found.log_start_offset,
+        FoundLeader(NO_NODE if leader.id is None else leader.id, leader.epoch),
+        _position(found.diverging),
+        _position(found.snapshot),
     )
-    topic = module.FetchableTopicResponse(
-        topic_id=call.body.topics[0].topic_id, partitions=(partition,)
-    )
-    endpoints = leader_endpoints(module, found.leader, listener)
-    extensions = _extensions(found) if is_quorate else {}
-    return respond(call, ErrorCode.NONE, (topic,), endpoints, **extensions)
+    nodes: tuple[NodeEndpoint, ...] = ()
+    endpoint = bridge_endpoint(leader.endpoints, listener)
+    if leader.id is not None and endpoint is not None:
+        nodes = (NodeEndpoint(leader.id, endpoint.host, endpoint.port),)
+    fetched = LogFetched(ErrorCode.NONE, (part,), nodes)
+    if is_quorate:
+        known = _position(found.acknowledged)
+        fetched = fetched._replace(read_round=found.read_round, acknowledged=known)
+    kind = s.response_type(call.api_key, call.version)
+    return s.Encoded(kind, encode_fetched(fetched, call.version, data))
+
+
+def _position(found: OffsetAndEpoch | None) -> LogPosition:
+    return LogPosition() if found is None else LogPosition(found.offset, found.epoch)
 
 
 def read_fetch_snapshot(call: s.Call, cluster_id: str) -> FetchSnapshotRequest:
@@ -335,27 +338,6 @@ def bridge_endpoint(endpoints: Sequence[Endpoint], listener: str) -> Endpoint | 
     return next((endpoint for endpoint in endpoints if endpoint.name == listener), None)
 
 
-def replica_id(body: Any) -> int:
-    """The sender of a Fetch: a field of its own before version 15."""
-    sender = body.replica_state if hasattr(body, "replica_state") else body
-    found: int = sender.replica_id
-    return found
-
-
-def _extensions(found: FetchResponse) -> dict[str, int]:
-    """What is only sent to Quorate's controllers (`bridge.extensions`)."""
-    end = found.acknowledged
-    known = (
-        {}
-        if end is None
-        else {
-            "acknowledged_offset": end.offset,
-            "acknowledged_epoch": end.epoch,
-        }
-    )
-    return {"read_round": found.read_round, **known}
-
-
 def _directory(partition: Any) -> str | None:
     return directory(getattr(partition, "replica_directory_id", None))
 
@@ -376,17 +358,12 @@ def respond(
     error: ErrorCode,
     topics: tuple[Any, ...] = (),
     endpoints: tuple[Any, ...] = (),
-    **extensions: int,
 ) -> Any:
-    """Build either response; the topics are `responses` in Fetch, `topics` in FetchSnapshot.
-
-    extensions: the fields that `bridge.extensions` adds, which other versions lack.
-    """
+    """Build a response of FetchSnapshot, or one of either API without topics."""
     return s.answer(
         s.response_module(call.api_key, call.version),
         error_code=s.error_field(error),
-        responses=topics,
+        responses=(),
         topics=topics,
         node_endpoints=endpoints,
-        **extensions,
     )

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import datetime
 import io
+import struct
 import sys
 import uuid
 from collections.abc import Callable, Iterable
@@ -31,6 +32,7 @@ from kio.static.constants import EntityType
 
 from quorate.bridge.bounds import TruncatedError, Walk
 from quorate.bridge.extensions import EXTENDED
+from quorate.bridge.fetch_messages import TOPIC_IDS_SINCE, read_fetch
 from quorate.bridge.heartbeat_messages import read_heartbeat
 from quorate.bridge.isr_messages import read_isr_change
 from quorate.bridge.zookeeper_messages import MESSAGES
@@ -127,6 +129,7 @@ SERVED: Final[dict[int, tuple[int, int]]] = {
 VOTERS_APIS: Final = frozenset({VOTE, BEGIN_QUORUM_EPOCH, END_QUORUM_EPOCH, UPDATE_RAFT_VOTER})
 """Only voters send these: served if `quorate.peer.protocol` is kafka."""
 
+_HEADER: Final = struct.Struct(">hhih")
 HEAD_BYTES: Final = 8
 """API key, version and correlation id, with which every request begins."""
 
@@ -139,11 +142,15 @@ DESCRIBED_ITEMS_MAX: Final = 1_000
 _ITEMS_MAX: Final = {ALTER_PARTITION: ISR_ITEMS_MAX, DESCRIBE_CONFIGS: DESCRIBED_ITEMS_MAX}
 
 
-_READERS: Final[dict[int, Callable[[Walk, int], Any]]] = {
-    ALTER_PARTITION: read_isr_change,
-    BROKER_HEARTBEAT: read_heartbeat,
+_READERS: Final[dict[int, tuple[int, Callable[[Walk, int], Any]]]] = {
+    FETCH: (TOPIC_IDS_SINCE, read_fetch),
+    ALTER_PARTITION: (2, read_isr_change),
+    BROKER_HEARTBEAT: (0, read_heartbeat),
 }
-"""Readers of the requests that become Quorate's own values, by API key (rule 1)."""
+"""By API key, the requests that become Quorate's own values: since which version, and the reader
+(rule 1).
+"""
+_NO_READER: Final = (0, None)
 
 
 class BadMessageError(Exception):
@@ -209,7 +216,8 @@ def read_call(frame: bytes) -> Call:
         return head
     kind = request_type(head.api_key, head.version)
     limit = items_max(head.api_key)
-    if (reader := _READERS.get(head.api_key)) is None:
+    since, reader = _READERS.get(head.api_key, _NO_READER)
+    if reader is None or head.version < since:
         header, body = _read_message(kind, frame, limit)
     else:
         walk = Walk(frame, HEAD_BYTES, limit)
@@ -277,13 +285,10 @@ def write_response(correlation_id: int, body: Any) -> bytes:
 
 def write_header(api_key: int, version: int, correlation_id: int, client_id: str) -> bytes:
     """Encode a request's header, which precedes its body."""
-    header = request_type(api_key, version).__header_schema__(
-        request_api_key=api_key,
-        request_api_version=version,
-        correlation_id=correlation_id,
-        client_id=client_id,
-    )
-    return write(header)
+    name = client_id.encode()
+    header = _HEADER.pack(api_key, version, correlation_id, len(name)) + name
+    flexible = request_type(api_key, version).__header_schema__.__flexible__
+    return header + b"\0" if flexible else header
 
 
 def write(*parts: Any) -> bytes:

@@ -131,5 +131,23 @@ def test_unknown_tagged_fields_of_a_part_in_a_tagged_field_are_skipped() -> None
     plain = s.write(body)
     assert plain.count(varint(len(state)) + state) == 1
     extended = plain.replace(varint(len(state)) + state, varint(len(longer)) + longer)
-    frame = s.write_header(s.FETCH, 17, 1, "x") + extended
-    assert s.read_call(frame).body == body
+    assert s._read(Walk(extended, 0, 100), (type(body),), "") == [body]
+    header = s.write_header(s.FETCH, 17, 1, "x")
+    assert s.read_call(header + extended).body == s.read_call(header + plain).body
+
+
+@pytest.mark.parametrize("api_key", sorted(s.SERVED))
+def test_headers_are_written_as_kio_writes_them(api_key: int) -> None:
+    for version in range(s.SERVED[api_key][0], s.SERVED[api_key][1] + 1):
+        for client_id in ("", "broker-1", "é" * 200):
+            expected = s.request_type(api_key, version).__header_schema__(
+                request_api_key=api_key,
+                request_api_version=version,
+                correlation_id=-5,
+                client_id=client_id,
+            )
+            assert s.write_header(api_key, version, -5, client_id) == s.write(expected)
+        response = s.response_type(api_key, version)
+        encoded = s.Encoded(response, b"body")
+        expected = response.__header_schema__(correlation_id=-5)
+        assert s.write_response(-5, encoded) == s.write(expected) + b"body"

@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 from quorate.bridge import schemas as s
+from quorate.bridge.fetch_messages import NO_HIGH_WATERMARK
 from quorate.bridge.peer_messages import (
     API_KEYS,
     ResponseReader,
     can_send,
+    read_response,
     unsupported,
     write_request,
 )
 from quorate.bridge.raft_requests import read_request, refused, write_response
-from quorate.bridge.replication import NO_HIGH_WATERMARK
 from quorate.common.endpoints import Endpoint
 from quorate.common.error_codes import ErrorCode
 from quorate.common.features import VersionRange
@@ -63,7 +64,7 @@ def returned(request: Any, body: Any, version: int | None = None) -> m.Response:
     """A response as the sender of the request decodes it."""
     key = API_KEYS[type(request)]
     version = s.SERVED[key][1] if version is None else version
-    _, decoded = s.read_response(key, version, s.write_response(5, body))
+    _, decoded = read_response(key, version, s.write_response(5, body))
     return READER.read(request, decoded)
 
 
@@ -170,16 +171,13 @@ def test_a_request_without_a_cluster_is_one_of_another() -> None:
 
 
 def test_a_fetch_names_its_process_to_quorate_only() -> None:
-    body = sent(FETCH).body
-    (partition,) = body.topics[0].partitions
-    assert (body.cluster_id, body.replica_state.replica_id) == (CLUSTER, 1)
-    assert s.uuid_text(partition.replica_directory_id) == ONE.directory_id
-    assert (partition.current_leader_epoch, partition.fetch_offset) == (7, 42)
-    assert (partition.last_fetched_epoch, partition.high_watermark) == (6, 40)
-    assert (body.read_round, body.incarnation) == (5, 2**64 - 1)
+    found = sent(FETCH).body
+    assert (found.cluster_id, found.replica_id, found.directory) == (CLUSTER, 1, ONE.directory_id)
+    assert (found.epoch, found.offset, found.last_epoch, found.high_watermark) == (7, 42, 6, 40)
+    assert (found.read_round, found.incarnation) == (5, 2**64 - 1)
     older = sent(FETCH, 17).body
-    assert not hasattr(older, "incarnation")
-    assert getattr(older.topics[0].partitions[0], "high_watermark", NO_HIGH_WATERMARK)
+    assert (older.offset, older.read_round, older.incarnation) == (42, 0, 0)
+    assert older.high_watermark == NO_HIGH_WATERMARK
 
 
 def fetched(**fields: Any) -> Any:

@@ -45,7 +45,8 @@ async def fetch(
     epoch = replica.node.epoch
     request = m.FetchRequest(CLUSTER, OBSERVER, epoch, offset, last_epoch, known, wait_ms, 1 << 20)
     sent = call(s.FETCH, version, write_request(request, version))
-    body = await served.fetch(sent, KafkaConnection("127.0.0.1"))
+    encoded = await served.fetch(sent, KafkaConnection("127.0.0.1"))
+    _, body = s.read_response(s.FETCH, version, s.write_response(1, encoded))
     (topic,) = body.responses
     (partition,) = topic.partitions
     assert not int(partition.error_code)

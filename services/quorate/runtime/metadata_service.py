@@ -510,7 +510,7 @@ class MetadataService:
     def _arm(self, delay_min_ms: int = 1) -> None:
         """Set the timer to the controller's next deadline, unless it is due earlier anyway.
 
-        Each heartbeat moves a deadline, and a tick before the deadline changes nothing.
+        Each heartbeat moves a deadline; `_tick` sets the timer again if it is not due yet.
         """
         deadline_ms = self._controller.next_deadline_ms() if self._active.is_set() else None
         if self._timer is not None:
@@ -527,6 +527,10 @@ class MetadataService:
     def _tick(self) -> None:
         self._timer = None
         if not self._active.is_set():
+            return
+        deadline_ms = self._controller.next_deadline_ms()
+        if deadline_ms is None or deadline_ms > self.driver.now_ms():
+            self._arm()
             return
 
         def build(next_offset: int) -> tuple[int, bytearray] | None:

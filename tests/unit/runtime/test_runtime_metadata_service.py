@@ -270,27 +270,60 @@ async def test_records_of_others_are_replayed_before_they_are_appended(tmp_path:
         assert replica.controller.image == replica.loader.image
 
 
+async def broker_registered(replica: Replica, session_timeout_ms: int) -> int:
+    """The epoch of broker 7, which is unfenced."""
+    replica.controller.settings = ControllerSettings(session_timeout_ms=session_timeout_ms)
+    replica.driver.resign("so that the setting counts")
+    await wait_for_leadership(replica)
+    registered = await replica.done(
+        r.RegisterBroker(
+            7,
+            "b9c1L2YyQwqGrBcZ56ewKg",
+            (Endpoint("P", "h", 1),),
+            log_dirs=("b9c1L2YyQwqGrBcZ56ewKw",),
+            features=tuple(r.BrokerFeature(name, all_of) for name, all_of in SUPPORTED.items()),
+        )
+    )
+    assert registered.error is ErrorCode.NONE, registered
+    epoch: int = registered.broker_epoch
+    beat = await replica.done(r.BrokerHeartbeat(7, epoch, epoch))
+    assert not beat.is_fenced, beat
+    return epoch
+
+
+async def fenced(replica: Replica) -> None:
+    async with asyncio.timeout(SOON_S):
+        while not replica.loader.image.cluster.brokers[7].fenced:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+
 async def test_a_silent_broker_is_fenced_in_time(tmp_path: Path) -> None:
     async with leading(tmp_path) as replica:
-        replica.controller.settings = ControllerSettings(session_timeout_ms=300)
-        replica.driver.resign("so that the setting counts")
-        await wait_for_leadership(replica)
-        registered = await replica.done(
-            r.RegisterBroker(
-                7,
-                "b9c1L2YyQwqGrBcZ56ewKg",
-                (Endpoint("P", "h", 1),),
-                log_dirs=("b9c1L2YyQwqGrBcZ56ewKw",),
-                features=tuple(r.BrokerFeature(name, all_of) for name, all_of in SUPPORTED.items()),
-            )
-        )
-        assert registered.error is ErrorCode.NONE, registered
-        epoch = registered.broker_epoch
-        beat = await replica.done(r.BrokerHeartbeat(7, epoch, epoch))
-        assert not beat.is_fenced, beat
-        async with asyncio.timeout(SOON_S):
-            while not replica.loader.image.cluster.brokers[7].fenced:  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
+        await broker_registered(replica, 300)
+        await fenced(replica)
+
+
+async def test_the_controller_ticks_at_its_deadlines_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each heartbeat moves one. A tick that comes early restarts the intervals of other tasks."""
+    ticks: list[bool] = []
+    async with leading(tmp_path) as replica:
+        epoch = await broker_registered(replica, 300)
+        tick = replica.controller.tick
+
+        def noted(now_ms: int, next_offset: int) -> Any:
+            deadline_ms = replica.controller.next_deadline_ms()
+            ticks.append(deadline_ms is not None and deadline_ms <= now_ms)
+            return tick(now_ms, next_offset)
+
+        monkeypatch.setattr(replica.controller, "tick", noted)
+        for _ in range(40):
+            await replica.done(r.BrokerHeartbeat(7, epoch, epoch))
+            await asyncio.sleep(0.02)
+        await fenced(replica)
+    assert ticks
+    assert all(ticks)
 
 
 async def test_the_controller_begins_again_after_a_failure_of_its_own(

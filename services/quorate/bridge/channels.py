@@ -146,8 +146,7 @@ class Channel:
             self._must_renew = True
             return str(explained(error, "a request failed"))
         finally:
-            stream.close()
-            await stream.wait_closed()
+            stream.abort()
 
     async def _take_everything(self) -> None:
         """Queue the full state (rule 3).

@@ -57,7 +57,7 @@ class KafkaClient:
                 client_software_version=__version__,
             )
         except BaseException:
-            self._stream.close()
+            self._stream.abort()
             raise
         self.api_versions = found
         self.versions = {e.api_key: (e.min_version, e.max_version) for e in found.api_keys}
@@ -69,8 +69,7 @@ class KafkaClient:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._stream.close()
-        await self._stream.wait_closed()
+        await self._stream.close()
 
     async def ask(self, api_key: int, version_max: int, **fields: Any) -> Any:
         """The response to a request, in version_max or the highest that the node serves.

@@ -1,11 +1,13 @@
 """The frames of one connection: four bytes of length and a message each.
 
 Rules:
-1. Bytes go from the transport's callback to one buffer, and from there to the frame. While the
-   buffer holds more than twice `buffer_bytes` and nobody waits for more, nothing is read.
-2. A wait sets a deadline. One timer per connection is moved only if it is due after the deadline,
+1. Bytes go from the transport's callback to one buffer, and from there to the frame. If the buffer
+   holds more than twice `buffer_bytes`, nothing more is read until a reader waits again.
+2. A frame that has arrived already is read in the next turn of the event loop: a client that does
+   not wait for responses takes turns with the others.
+3. A wait sets a deadline. One timer per connection is moved only if it is due after the deadline,
    so waits that end in time set no timers.
-3. Frames are written at once; the writer waits only while the transport's buffer is full.
+4. Frames are written at once; the writer waits only while the transport's buffer is full.
 
 A message every few seconds from each of a thousand brokers is the common case: asyncio's streams
 and a timeout for each wait take as much processor time as the request itself.
@@ -91,8 +93,10 @@ class FrameStream(asyncio.Protocol):
                     if received:
                         raise s.BadMessageError(_CUT_OFF)
                     return None
-        elif self._error is not None:
-            raise self._error
+        else:
+            await asyncio.sleep(0)
+            if self._error is not None:
+                raise self._error
         length = int.from_bytes(received[:_LENGTH_BYTES], "big", signed=True)
         if not 0 <= length <= bytes_max:
             raise s.BadMessageError(f"a frame of {length} bytes; at most {bytes_max}")
@@ -136,11 +140,6 @@ class FrameStream(asyncio.Protocol):
                     async with asyncio.timeout_at(deadline_s):
                         await receipt.turn()
         return bytes(data)
-
-    @property
-    def has_more(self) -> bool:
-        """Whether bytes have arrived that no frame has taken."""
-        return bool(self._received)
 
     async def _more(self, deadline_s: float) -> bool:
         """Wait until more bytes have arrived; False at the end of the connection.
@@ -214,17 +213,21 @@ class FrameStream(asyncio.Protocol):
 
     # --- the end ----------------------------------------------------------------------------------
 
-    def close(self) -> None:
-        """Close the connection after what was written."""
+    async def close(self) -> None:
+        """Close the connection once the peer has read what was written, or after `FRAME_S`."""
         self.transport.close()
+        try:
+            async with asyncio.timeout(FRAME_S):
+                await asyncio.shield(self._closed)
+        except TimeoutError:
+            pass
+        finally:
+            self.abort()
 
     def abort(self) -> None:
-        """Close the connection at once."""
-        self.transport.abort()
-
-    async def wait_closed(self) -> None:
-        """Wait until the connection is closed. Raises nothing: an error ends it as well."""
-        await asyncio.shield(self._closed)
+        """Close the connection at once. Idempotent."""
+        if not self._closed.done():
+            self.transport.abort()
 
     # --- asyncio.Protocol -------------------------------------------------------------------------
 
@@ -236,7 +239,7 @@ class FrameStream(asyncio.Protocol):
         reader = self._reader
         if reader is not None and not reader.done():
             reader.set_result(None)
-        elif len(self._received) > self._buffer_max and not self._is_paused:
+        if len(self._received) > self._buffer_max and not self._is_paused:
             self.transport.pause_reading()
             self._is_paused = True
 

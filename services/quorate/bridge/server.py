@@ -26,7 +26,6 @@ in version 0).
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import logging
 import math
@@ -38,7 +37,7 @@ from typing import Any, Protocol
 from quorate.bridge import schemas as s
 from quorate.bridge.connections import Connections, KafkaConnection
 from quorate.bridge.frame_stream import FrameStream
-from quorate.bridge.frames import FRAME_S, Decoder, Unfinished
+from quorate.bridge.frames import Decoder, Unfinished
 from quorate.bridge.handshakes import Handshakes, handshake_fault
 from quorate.bridge.sasl import Authentication, FailedError, SaslAuthenticator, Session
 from quorate.common.error_codes import ErrorCode
@@ -220,16 +219,16 @@ class BridgeServer:
         except Exception:
             LOGGER.exception("bridge: a request from %s failed", connection.host)
         finally:
-            self._connections.leave(connection)
-            self._responses.forget(connection)
-            if stream is None:
-                accepted.close()
-            elif is_over:
-                stream.close()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await stream.wait_closed()
-            else:
-                stream.abort()
+            try:
+                if stream is None:
+                    accepted.close()
+                elif is_over:
+                    await stream.close()
+                else:
+                    stream.abort()
+            finally:
+                self._connections.leave(connection)
+                self._responses.forget(connection)
 
     async def _open(self, accepted: socket.socket, connection: KafkaConnection) -> FrameStream:
         """Do the TLS handshake, if any (rule 2). Raises ssl.SSLError, OSError, TimeoutError."""
@@ -308,8 +307,6 @@ class BridgeServer:
             if connection.throttled_s:
                 await asyncio.sleep(connection.throttled_s)
                 connection.throttled_s = 0.0
-            elif stream.has_more:
-                await asyncio.sleep(0)  # a client that does not wait for responses is not alone
 
     async def _authenticated(
         self,
@@ -338,7 +335,7 @@ class BridgeServer:
             await asyncio.sleep(sasl.config.failure_delay_ms / 1000)
             if error.response is not None:
                 await stream.send(error.response)
-                await _close(stream)
+                await stream.close()
             raise s.BadMessageError(f"SASL: {error}") from None
         except TimeoutError:
             if not limit.expired():
@@ -432,14 +429,6 @@ def _listening_socket(family: int, kind: int, protocol: int, address: Any) -> so
 
 
 _SASL_HANDSHAKE = s.SASL_HANDSHAKE.to_bytes(2, "big")
-
-
-async def _close(stream: FrameStream) -> None:
-    """Close a connection after what was written."""
-    stream.close()
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(FRAME_S):
-            await stream.wait_closed()
 
 
 def _caller(session: Session, host: str) -> Caller:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import Awaitable, Callable
 
@@ -31,7 +32,7 @@ async def paired(test: Test, stream: Callable[[], FrameStream] = FrameStream) ->
             peer.settimeout(LONG_S)
             await test(made, peer)
             made.abort()
-            await made.wait_closed()
+            await made.close()
 
 
 def framed(data: bytes) -> bytes:
@@ -166,6 +167,26 @@ def test_the_peer_may_not_fill_the_memory_before_it_is_read(run: Run) -> None:
 
 
 @LOOPS
+def test_a_reader_that_waits_gets_no_more_than_fits(run: Run) -> None:
+    """Also if the kernel has megabytes by the time the event loop reads."""
+
+    async def test(stream: FrameStream, peer: socket.socket) -> None:
+        own = stream.transport.get_extra_info("socket")
+        own.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+        reading = asyncio.create_task(stream.frame(LONG_S))
+        await asyncio.sleep(0)
+        peer.setblocking(False)
+        frames = framed(bytes(1000)) * 1000
+        for _ in range(100):
+            with contextlib.suppress(BlockingIOError):
+                peer.send(frames)
+        await reading
+        assert len(stream._received) <= 32 * 1024 + 256 * 1024
+
+    run(paired(test))
+
+
+@LOOPS
 def test_a_writer_waits_for_a_peer_that_does_not_read(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,12 +219,43 @@ def test_a_writer_waits_for_a_peer_that_does_not_read(
 
 
 @LOOPS
+def test_closing_waits_for_the_peer_but_not_for_ever(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def slow(stream: FrameStream, peer: socket.socket) -> None:
+        size = 0
+        while not stream.transport.get_write_buffer_size():
+            await stream.send(bytes(10_000))
+            size += 10_004
+        closing = asyncio.create_task(stream.close())
+        await asyncio.sleep(SHORT_S)
+        assert not closing.done()
+        while size:
+            size -= len(await asyncio.to_thread(peer.recv, 1 << 20))
+        await closing
+        assert await asyncio.to_thread(peer.recv, 1) == b""
+
+    async def silent(stream: FrameStream, peer: socket.socket) -> None:
+        while not stream.transport.get_write_buffer_size():
+            await stream.send(bytes(10_000))
+        peer.shutdown(socket.SHUT_WR)
+        async with asyncio.timeout(LONG_S):
+            await stream.close()
+        await asyncio.sleep(SHORT_S)
+        assert stream._closed.done()
+
+    run(paired(slow))
+    monkeypatch.setattr(module, "FRAME_S", SHORT_S)
+    run(paired(silent))
+
+
+@LOOPS
 def test_the_owner_learns_of_the_end_once_also_between_requests(run: Run) -> None:
     lost: list[Exception | None] = []
 
     async def test(stream: FrameStream, peer: socket.socket) -> None:
         peer.close()
-        await stream.wait_closed()
+        await stream.close()
         assert lost == [None]
         assert await stream.frame(LONG_S) is None
 

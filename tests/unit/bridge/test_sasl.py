@@ -14,10 +14,12 @@ from quorate.bridge import schemas as s
 from quorate.bridge import server as module
 from quorate.bridge.connections import Connections
 from quorate.bridge.frames import INLINE_BYTES
+from quorate.bridge.server import api_versions
 from quorate.common.error_codes import ErrorCode
 from quorate.common.scram import MECHANISM_NUMBERS
 from scramp import ScramClient, ScramException
 
+from tests.unit.bridge.client_frames import write_frame
 from tests.unit.bridge.sasl_support import (
     CONFIG,
     PASSWORD,
@@ -81,6 +83,28 @@ async def test_messages_without_headers_after_version_0_of_the_handshake() -> No
         other = await lab.dial()
         await other.handshake("PLAIN", version=0)
         assert await other.raw(plain("alice", "wrong")) is None
+
+
+async def test_a_client_that_sends_much_before_it_authenticates_is_not_served_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """ApiVersions in an unknown version may be repeated."""
+    answered = 0
+
+    def counted(*args: Any, **options: Any) -> Any:
+        nonlocal answered
+        answered += 1
+        return api_versions(*args, **options)
+
+    monkeypatch.setattr(module, "api_versions", counted)
+    async with SaslLab() as lab:
+        hasty, other = await lab.dial(), await lab.dial()
+        await asyncio.sleep(0.05)  # both are accepted
+        unknown = b"\0\x12\0\x63\0\0\0\x09"
+        for _ in range(1_000):
+            write_frame(hasty.writer, unknown)
+        assert await other.versions()
+        assert answered < 100
 
 
 # --- what is refused ------------------------------------------------------------------------------

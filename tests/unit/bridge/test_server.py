@@ -19,12 +19,15 @@ import pytest
 import uvloop
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from quorate.bridge import frame_stream
 from quorate.bridge import schemas as s
+from quorate.bridge import server as server_module
 from quorate.bridge import zookeeper_messages as zk
 from quorate.bridge.bridge import Bridge, BridgeSettings
 from quorate.bridge.channels import QUEUE_MAX, Channel
 from quorate.bridge.connections import Connections, KafkaConnection
 from quorate.bridge.control_requests import Message, Sender, everything
+from quorate.bridge.frame_stream import FrameStream
 from quorate.bridge.frames import FRAME_BYTES_MAX, IDLE_S, INLINE_BYTES, Decoder
 from quorate.bridge.replication import PEER_CLIENT_ID, PEER_IDLE_S
 from quorate.bridge.server import ACCEPTS_MAX, BridgeServer, api_versions
@@ -160,6 +163,39 @@ async def test_a_client_that_sends_many_requests_at_once_is_not_served_alone() -
     write_frame(writer, heartbeat())
     assert await read_frame(reader)
     assert answered < 100
+    await server.stop()
+
+
+async def test_a_client_that_stops_sending_and_reads_nothing_is_counted_until_it_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    streams: list[FrameStream] = []
+
+    class Noted(FrameStream):
+        def __init__(self) -> None:
+            super().__init__()
+            streams.append(self)
+
+    monkeypatch.setattr(frame_stream, "FRAME_S", 0.3)
+    monkeypatch.setattr(server_module, "FrameStream", Noted)
+    connections = Connections()
+    server = BridgeServer(Busy(), Decoder(), connections=connections)
+    await server.start(HOST, 0)
+    loop = asyncio.get_running_loop()
+    request = s.write_header(s.API_VERSIONS, 0, 1, "")
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.setblocking(False)
+        await loop.sock_connect(client, server.addresses[0])
+        await until(lambda: streams and streams[0]._transport)
+        transport = streams[0].transport
+        while not transport.get_write_buffer_size():
+            await loop.sock_sendall(client, (len(request).to_bytes(4, "big") + request) * 8)
+            await asyncio.sleep(0.001)
+        client.shutdown(socket.SHUT_WR)
+        await asyncio.sleep(0.1)
+        assert len(connections) == 1, "it still has a socket"
+        await until(lambda: not len(connections) and streams[0]._closed.done())
     await server.stop()
 
 

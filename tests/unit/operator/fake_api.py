@@ -8,6 +8,7 @@ missing, Secrets are encoded, a watch replays what happened after its version, o
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import queue
 import threading
@@ -200,7 +201,8 @@ def _handler(store: Store) -> type[BaseHTTPRequestHandler]:
             body = json.loads(self.rfile.read(length) or b"{}")
             query = parse_qs(url.query)
             if "watch" in query:
-                self._watch(url.path, query.get("resourceVersion", [""])[0])
+                with contextlib.suppress(ConnectionError):  # the client may have ended it
+                    self._watch(url.path, query.get("resourceVersion", [""])[0])
                 return
             try:
                 status, found = 200, store.handle(self.command, url.path, body)

@@ -190,7 +190,7 @@ async def test_a_client_that_stops_sending_and_reads_nothing_is_counted_until_it
         await until(lambda: streams and streams[0]._transport)
         transport = streams[0].transport
         while not transport.get_write_buffer_size():
-            await loop.sock_sendall(client, (len(request).to_bytes(4, "big") + request) * 8)
+            await loop.sock_sendall(client, (len(request).to_bytes(4, "big") + request) * 64)
             await asyncio.sleep(0.001)
         client.shutdown(socket.SHUT_WR)
         await asyncio.sleep(0.1)

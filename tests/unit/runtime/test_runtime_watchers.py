@@ -261,6 +261,7 @@ def large_chunks() -> int:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [None, FILES], ids=["from memory", "from files"])
 async def test_a_watcher_that_waits_holds_no_large_chunk(
     tmp_path: Path, config: LogConfig | None

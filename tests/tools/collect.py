@@ -7,6 +7,7 @@ this as well, but prints thousands of names.
 from __future__ import annotations
 
 import sys
+from collections.abc import Generator
 
 import pytest
 
@@ -14,9 +15,12 @@ import pytest
 class Unlisted:
     """Keeps pytest from listing what it has collected."""
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_collection_finish(self, session: pytest.Session) -> None:
+    @pytest.hookimpl(wrapper=True)
+    def pytest_collection_finish(self, session: pytest.Session) -> Generator[None]:
+        found = list(session.items)
         session.items.clear()
+        yield
+        session.items.extend(found)
 
 
 if __name__ == "__main__":

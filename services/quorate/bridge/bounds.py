@@ -16,11 +16,12 @@ Source: Kafka's protocol guide ("Protocol Primitive Types"); KIP-482.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from functools import cache
 from typing import Any, Final, get_args
 
+from quorate.common.identifiers import UUID_BYTES, uuid_from_bytes
 from quorate.records.primitives import encode_unsigned_varint
 
 FIXED: Final[dict[str, int]] = {
@@ -95,6 +96,17 @@ class Walk:
         if items < 0:
             raise ValueError("an array is null")
         return items
+
+    def uuid(self) -> str:
+        return uuid_from_bytes(self.take(UUID_BYTES))
+
+    def tagged(self) -> Iterator[tuple[int, int]]:
+        """Tag and size of each tagged field of a message or part of one.
+
+        The caller takes the field or skips its size before it asks for the next one.
+        """
+        for _ in range(self.count(self.varint())):
+            yield self.varint(), self.varint()
 
     def skip_tagged(self) -> None:
         """Skip the tagged fields at the end of a message or part of one that knows none."""

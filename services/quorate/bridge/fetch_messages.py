@@ -1,10 +1,10 @@
 """Fetch of the metadata log as bytes, without kio's objects.
 
-Every replica fetches after each batch, so a commit takes two Fetches and a change of the metadata
-as many as there are brokers. kio takes half a millisecond for one Fetch and its response. Requests
-are read from version 13 on, which can name the log's topic by its id, and written from version 17
-on; responses are written from version 12 on, and read from version 17 on. Version 18 has the tagged
-fields that Quorate's controllers add for each other (`extensions`).
+Every replica fetches after each batch, so a commit takes two Fetches of each follower, and a change
+of the metadata at least one of each broker. kio takes half a millisecond for a Fetch and its
+response. Requests are read and responses written from version 13 on, the first that names the log's
+topic by its id; requests are written and responses read from version 17 on. Version 18 has the
+tagged fields that Quorate's controllers add for each other (`extensions`).
 
 The rules of `isr_messages` hold.
 
@@ -22,12 +22,12 @@ from typing import Final, NamedTuple
 
 from quorate.bridge.bounds import Walk
 from quorate.bridge.extensions import FIRST_TAG
-from quorate.common.identifiers import ZERO_UUID, uuid_from_bytes, uuid_to_bytes
+from quorate.common.identifiers import UUID_BYTES, ZERO_UUID, uuid_to_bytes
+from quorate.log.offset_files import METADATA_PARTITION
 from quorate.records.primitives import encode_unsigned_varint as varint
 
 TOPIC_ID: Final = f"{'A' * 21}Q"
 """The id of `__cluster_metadata`. Source: KIP-595."""
-PARTITION: Final = 0
 
 TOPIC_IDS_SINCE: Final = 13
 REPLICA_STATE_SINCE: Final = 15
@@ -61,7 +61,6 @@ _LEADER: Final = struct.Struct(">iiB")
 _LONG: Final = struct.Struct(">q")
 _UNSIGNED_LONG: Final = struct.Struct(">Q")
 _INT: Final = struct.Struct(">i")
-_UUID_BYTES: Final = 16
 _LOG: Final = uuid_to_bytes(TOPIC_ID)
 _NO_TAGS: Final = b"\0"
 _ONE: Final = b"\2"
@@ -136,7 +135,7 @@ class LogFetched(NamedTuple):
 # --- requests -------------------------------------------------------------------------------------
 
 
-def read_fetch(found: Walk, version: int) -> LogFetch:
+def read_log_fetch(found: Walk, version: int) -> LogFetch:
     """Decode a request from the walk's position on. Raises ValueError."""
     replica_id = UNKNOWN
     if version < REPLICA_STATE_SINCE:
@@ -144,18 +143,17 @@ def read_fetch(found: Walk, version: int) -> LogFetch:
     max_wait_ms, _, max_bytes, _, _, _ = _REQUEST.unpack(found.take(_REQUEST.size))
     asked: list[tuple[bytes, tuple[int, ...], str | None, int]] = []
     for _ in range(found.length()):
-        topic_id = found.take(_UUID_BYTES)
+        topic_id = found.take(UUID_BYTES)
         asked += [(topic_id, *_read_asked(found, version)) for _ in range(found.length())]
         found.skip_tagged()
     for _ in range(found.length()):
-        found.skip(_UUID_BYTES)
+        found.skip(UUID_BYTES)
         found.skip(_INT.size * found.length())
         found.skip_tagged()
     _text(found)  # the rack
     cluster_id = None
     read_round = incarnation = 0
-    for _ in range(found.count(found.varint())):
-        tag, size = found.varint(), found.varint()
+    for tag, size in found.tagged():
         if tag == 0:
             cluster_id = _text(found)
         elif tag == 1 and version >= REPLICA_STATE_SINCE:
@@ -172,7 +170,7 @@ def read_fetch(found: Walk, version: int) -> LogFetch:
     directory, high_watermark, is_log = None, NO_HIGH_WATERMARK, False
     if len(asked) == 1:
         ((topic_id, fixed, directory, high_watermark),) = asked
-        is_log = topic_id == _LOG and fixed[0] == PARTITION
+        is_log = topic_id == _LOG and fixed[0] == METADATA_PARTITION
     _, epoch, offset, last_epoch, _, _ = fixed
     return LogFetch(
         cluster_id,
@@ -195,10 +193,9 @@ def _read_asked(found: Walk, version: int) -> tuple[tuple[int, ...], str | None,
     fixed = _ASKED.unpack(found.take(_ASKED.size))
     directory = None
     high_watermark = NO_HIGH_WATERMARK
-    for _ in range(found.count(found.varint())):
-        tag, size = found.varint(), found.varint()
+    for tag, size in found.tagged():
         if tag == 0 and version >= DIRECTORIES_SINCE:
-            text = uuid_from_bytes(found.take(_UUID_BYTES))
+            text = found.uuid()
             directory = None if text == ZERO_UUID else text
         elif tag == 1 and version >= HIGH_WATERMARK_SINCE:
             high_watermark = found.number(_LONG.size)
@@ -207,7 +204,7 @@ def _read_asked(found: Walk, version: int) -> tuple[tuple[int, ...], str | None,
     return fixed, directory, high_watermark
 
 
-def write_fetch(request: LogFetch, version: int) -> bytes:
+def write_log_fetch(request: LogFetch, version: int) -> bytes:
     """Encode a request for the metadata log, from version 17 on."""
     asked = []
     if request.directory is not None:
@@ -229,7 +226,9 @@ def write_fetch(request: LogFetch, version: int) -> bytes:
             _ONE,
             _LOG,
             _ONE,
-            _ASKED.pack(PARTITION, request.epoch, request.offset, request.last_epoch, UNKNOWN, 0),
+            _ASKED.pack(
+                METADATA_PARTITION, request.epoch, request.offset, request.last_epoch, UNKNOWN, 0
+            ),
             _tagged(asked),
             _NO_TAGS,
             _NONE,  # forgotten topics
@@ -242,7 +241,7 @@ def write_fetch(request: LogFetch, version: int) -> bytes:
 # --- responses ------------------------------------------------------------------------------------
 
 
-def write_fetched(
+def write_log_fetched(
     found: LogFetched, version: int, records: Sequence[bytes | bytearray | memoryview] = ()
 ) -> bytes:
     """Encode a response. records: of its only part, in place of `Found.records`."""
@@ -255,7 +254,11 @@ def write_fetched(
             _LOG,
             _ONE,
             _FOUND.pack(
-                PARTITION, part.error_code, part.high_watermark, UNKNOWN, part.log_start_offset
+                METADATA_PARTITION,
+                part.error_code,
+                part.high_watermark,
+                UNKNOWN,
+                part.log_start_offset,
             ),
             _AFTER_FOUND.pack(1, UNKNOWN),
             varint(sum(map(len, data)) + 1),
@@ -299,7 +302,7 @@ def _written_nodes(nodes: Sequence[NodeEndpoint]) -> bytes:
     )
 
 
-def read_fetched(frame: bytes, version: int) -> tuple[int, LogFetched]:
+def read_log_fetched(frame: bytes, version: int) -> tuple[int, LogFetched]:
     """Decode the correlation id and body of a response, from version 17 on. Raises ValueError."""
     found = Walk(frame, 0, sys.maxsize)
     correlation_id = found.number(_INT.size)
@@ -307,14 +310,13 @@ def read_fetched(frame: bytes, version: int) -> tuple[int, LogFetched]:
     _, error, _ = _RESPONSE.unpack(found.take(_RESPONSE.size))
     parts = []
     for _ in range(found.length()):
-        found.skip(_UUID_BYTES)
+        found.skip(UUID_BYTES)
         parts += [_read_found(found) for _ in range(found.length())]
         found.skip_tagged()
     nodes: tuple[NodeEndpoint, ...] = ()
     read_round = 0
     offset = epoch = UNKNOWN
-    for _ in range(found.count(found.varint())):
-        tag, size = found.varint(), found.varint()
+    for tag, size in found.tagged():
         if tag == 0:
             nodes = tuple([_read_node(found) for _ in range(found.length())])
         elif tag == FIRST_TAG and version >= EXTENDED:
@@ -337,8 +339,7 @@ def _read_found(found: Walk) -> Found:
     found.skip(_INT.size)  # the preferred replica
     records = found.take(max(0, found.varint() - 1))
     leader, diverging, snapshot = FoundLeader(), LogPosition(), LogPosition()
-    for _ in range(found.count(found.varint())):
-        tag, size = found.varint(), found.varint()
+    for tag, size in found.tagged():
         if tag == 0:
             epoch, end_offset = found.number(_INT.size), found.number(_LONG.size)
             diverging = LogPosition(end_offset, epoch)

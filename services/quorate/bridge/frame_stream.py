@@ -10,7 +10,7 @@ Rules:
 4. Frames are written at once; the writer waits only while the transport's buffer is full.
 
 A message every few seconds from each of a thousand brokers is the common case: asyncio's streams
-and a timeout for each wait take as much processor time as the request itself.
+and a timeout for each wait take a third of the CPU time of such a request.
 """
 
 from __future__ import annotations
@@ -148,9 +148,7 @@ class FrameStream(asyncio.Protocol):
         """
         if self._error is not None:
             raise self._error
-        if self._has_ended:
-            return False
-        if self.transport.is_closing():
+        if self._has_ended or self.transport.is_closing():
             return False
         if self._is_paused:
             self._is_paused = False
@@ -166,7 +164,7 @@ class FrameStream(asyncio.Protocol):
     # --- deadlines --------------------------------------------------------------------------------
 
     def _watch(self, deadline_s: float) -> None:
-        """End the wait of the reader then (rule 2). deadline_s: the loop's time."""
+        """End the wait of the reader then (rule 3). deadline_s: the loop's time."""
         self._deadline_s = deadline_s
         if self._timer is not None:
             if self._timer_at_s <= deadline_s:
@@ -190,7 +188,7 @@ class FrameStream(asyncio.Protocol):
     # --- writing ----------------------------------------------------------------------------------
 
     async def send(self, frame: bytes) -> None:
-        """Write a frame, and wait until the transport takes more (rule 3).
+        """Write a frame, and wait until the transport takes more (rule 4).
 
         Raises TimeoutError if the peer does not read for `FRAME_S`; ConnectionResetError if the
         connection was closed.

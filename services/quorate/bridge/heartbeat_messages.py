@@ -13,7 +13,6 @@ import struct
 from typing import Final
 
 from quorate.bridge.bounds import Walk
-from quorate.common.identifiers import uuid_from_bytes
 from quorate.metadata import requests as r
 
 OFFLINE_TAG: Final = 0
@@ -25,7 +24,6 @@ _REQUEST: Final = struct.Struct(">iqq??")
 """Broker, broker epoch, metadata offset, whether it wants to be fenced and to shut down."""
 _RESPONSE: Final = struct.Struct(">ih???B")
 """Throttle time in ms, error, whether it is caught up, is fenced, may stop; no tagged fields."""
-_UUID_BYTES: Final = 16
 
 
 def read_heartbeat(found: Walk, version: int) -> r.BrokerHeartbeat:
@@ -33,8 +31,7 @@ def read_heartbeat(found: Walk, version: int) -> r.BrokerHeartbeat:
     broker_id, epoch, offset, fence, shut_down = _REQUEST.unpack(found.take(_REQUEST.size))
     offline: tuple[str, ...] = ()
     cordoned: tuple[str, ...] | None = None
-    for _ in range(found.count(found.varint())):
-        tag, size = found.varint(), found.varint()
+    for tag, size in found.tagged():
         if tag == OFFLINE_TAG and version >= OFFLINE_SINCE:
             offline = _directories(found, found.length())
         elif tag == CORDONED_TAG and version >= CORDONED_SINCE:
@@ -46,7 +43,7 @@ def read_heartbeat(found: Walk, version: int) -> r.BrokerHeartbeat:
 
 
 def _directories(found: Walk, count: int) -> tuple[str, ...]:
-    return tuple([uuid_from_bytes(found.take(_UUID_BYTES)) for _ in range(count)])
+    return tuple([found.uuid() for _ in range(count)])
 
 
 def write_heartbeat_answer(response: r.BrokerHeartbeatResponse) -> bytes:

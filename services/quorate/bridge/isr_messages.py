@@ -17,7 +17,7 @@ import struct
 from typing import Final
 
 from quorate.bridge.bounds import Walk
-from quorate.common.identifiers import uuid_from_bytes, uuid_to_bytes
+from quorate.common.identifiers import uuid_to_bytes
 from quorate.metadata import requests as r
 from quorate.records.primitives import encode_unsigned_varint
 
@@ -36,7 +36,6 @@ _RESULT: Final = struct.Struct(">ihii")
 """The partition, error, leader and leader epoch; the ISR follows."""
 _HEAD: Final = struct.Struct(">ih")
 """The throttle time in ms and the error."""
-_UUID_BYTES: Final = 16
 _NO_TAGS: Final = b"\0"
 
 
@@ -45,7 +44,7 @@ def read_isr_change(found: Walk, version: int) -> r.AlterPartition:
     broker_id, broker_epoch = _BROKER.unpack(found.take(_BROKER.size))
     topics = []
     for _ in range(found.length()):
-        topic_id = uuid_from_bytes(found.take(_UUID_BYTES))
+        topic_id = found.uuid()
         proposals = tuple([_proposal(found, version) for _ in range(found.length())])
         found.skip_tagged()
         topics.append(r.TopicProposals(proposals, topic_id))

@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from quorate.bridge import schemas as s
-from quorate.bridge.fetch_messages import LogFetch, LogPosition, read_fetched, write_fetch
+from quorate.bridge.fetch_messages import LogFetch, LogPosition, read_log_fetched, write_log_fetch
 from quorate.common.endpoints import Endpoint
 from quorate.common.error_codes import ErrorCode
 from quorate.log.offset_files import METADATA_PARTITION, METADATA_TOPIC
@@ -70,7 +70,9 @@ def write_request(request: PeerRequest, version: int) -> Any:
     """The message of a request, in a version that can express it."""
     api_key = API_KEYS[type(request)]
     if isinstance(request, m.FetchRequest):
-        return s.Encoded(s.request_type(api_key, version), write_fetch(_fetch(request), version))
+        return s.Encoded(
+            s.request_type(api_key, version), write_log_fetch(_fetch(request), version)
+        )
     module = s.request_module(api_key, version)
     return s.make(
         s.request_type(api_key, version),
@@ -245,7 +247,7 @@ def read_response(api_key: int, version: int, frame: bytes) -> tuple[int, Any]:
     if api_key != s.FETCH:
         return s.read_response(api_key, version, frame)
     try:
-        return read_fetched(frame, version)
+        return read_log_fetched(frame, version)
     except ValueError as error:
         raise s.BadMessageError(f"a response to Fetch version {version}: {error}") from error
 

@@ -41,8 +41,8 @@ from quorate.bridge.fetch_messages import (
     LogFetched,
     LogPosition,
     NodeEndpoint,
+    write_log_fetched,
 )
-from quorate.bridge.fetch_messages import write_fetched as encode_fetched
 from quorate.common.endpoints import Endpoint
 from quorate.common.error_codes import ErrorCode
 from quorate.common.identifiers import ZERO_UUID
@@ -277,7 +277,7 @@ def write_fetched(
         known = _position(found.acknowledged)
         fetched = fetched._replace(read_round=found.read_round, acknowledged=known)
     kind = s.response_type(call.api_key, call.version)
-    return s.Encoded(kind, encode_fetched(fetched, call.version, data))
+    return s.Encoded(kind, write_log_fetched(fetched, call.version, data))
 
 
 def _position(found: OffsetAndEpoch | None) -> LogPosition:

@@ -32,7 +32,7 @@ from kio.static.constants import EntityType
 
 from quorate.bridge.bounds import TruncatedError, Walk
 from quorate.bridge.extensions import EXTENDED
-from quorate.bridge.fetch_messages import TOPIC_IDS_SINCE, read_fetch
+from quorate.bridge.fetch_messages import TOPIC_IDS_SINCE, read_log_fetch
 from quorate.bridge.heartbeat_messages import read_heartbeat
 from quorate.bridge.isr_messages import read_isr_change
 from quorate.bridge.zookeeper_messages import MESSAGES
@@ -143,14 +143,13 @@ _ITEMS_MAX: Final = {ALTER_PARTITION: ISR_ITEMS_MAX, DESCRIBE_CONFIGS: DESCRIBED
 
 
 _READERS: Final[dict[int, tuple[int, Callable[[Walk, int], Any]]]] = {
-    FETCH: (TOPIC_IDS_SINCE, read_fetch),
+    FETCH: (TOPIC_IDS_SINCE, read_log_fetch),
     ALTER_PARTITION: (2, read_isr_change),
     BROKER_HEARTBEAT: (0, read_heartbeat),
 }
 """By API key, the requests that become Quorate's own values: since which version, and the reader
 (rule 1).
 """
-_NO_READER: Final = (0, None)
 
 
 class BadMessageError(Exception):
@@ -216,7 +215,7 @@ def read_call(frame: bytes) -> Call:
         return head
     kind = request_type(head.api_key, head.version)
     limit = items_max(head.api_key)
-    since, reader = _READERS.get(head.api_key, _NO_READER)
+    since, reader = _READERS.get(head.api_key, (0, None))
     if reader is None or head.version < since:
         header, body = _read_message(kind, frame, limit)
     else:

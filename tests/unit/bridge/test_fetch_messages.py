@@ -19,9 +19,9 @@ from quorate.bridge.fetch_messages import (
     LogFetched,
     LogPosition,
     NodeEndpoint,
-    read_fetched,
-    write_fetch,
-    write_fetched,
+    read_log_fetched,
+    write_log_fetch,
+    write_log_fetched,
 )
 from quorate.bridge.peer_messages import read_response
 from quorate.common.error_codes import ErrorCode
@@ -120,7 +120,7 @@ def test_requests_are_written_as_kio_writes_them(version: int) -> None:
     rng = random.Random(version)
     for _ in range(200):
         request = fetch(rng, version)
-        assert write_fetch(request, version) == message(request, version)
+        assert write_log_fetch(request, version) == message(request, version)
 
 
 def test_what_a_version_cannot_say_is_left_out() -> None:
@@ -136,7 +136,7 @@ def test_what_a_version_cannot_say_is_left_out() -> None:
         max_wait_ms=request.max_wait_ms,
         max_bytes=request.max_bytes,
     )
-    assert read(write_fetch(request, 17), 17) == known
+    assert read(write_log_fetch(request, 17), 17) == known
 
 
 @READ
@@ -264,7 +264,7 @@ def test_responses_are_written_as_kio_writes_them(version: int) -> None:
     rng = random.Random(version)
     for _ in range(200):
         found = fetched(rng, version)
-        assert write_fetched(found, version) == s.write(response(found, version))
+        assert write_log_fetched(found, version) == s.write(response(found, version))
 
 
 @WRITTEN
@@ -280,7 +280,9 @@ def test_records_in_pieces_replace_those_of_the_part() -> None:
     found = LogFetched(0, (Found(0, 1, 2, records=b"of the part"),))
     pieces = (b"first", bytearray(300), memoryview(b"last"))
     whole = found.parts[0]._replace(records=b"".join(pieces))
-    assert write_fetched(found, 18, pieces) == write_fetched(found._replace(parts=(whole,)), 18)
+    assert write_log_fetched(found, 18, pieces) == write_log_fetched(
+        found._replace(parts=(whole,)), 18
+    )
 
 
 def test_what_kafkas_leader_may_send_besides_is_skipped() -> None:
@@ -304,13 +306,13 @@ def test_what_kafkas_leader_may_send_besides_is_skipped() -> None:
         responses=(topic,),
         node_endpoints=(node,),
     )
-    _, found = read_fetched(s.write_response(5, body), 18)
+    _, found = read_log_fetched(s.write_response(5, body), 18)
     assert found == LogFetched(0, 2 * (Found(0, 3, 0),), (NodeEndpoint(1, "one", 9094),))
     later = s.write_response(
         5, s.answer(module, error_code=s.error_field(ErrorCode.NONE), responses=())
     )
     assert later[-1] == 0, "the number of tagged fields"
-    _, found = read_fetched(later[:-1] + tagged((9, b"later"), (9_000, b"x" * 200)), 18)
+    _, found = read_log_fetched(later[:-1] + tagged((9, b"later"), (9_000, b"x" * 200)), 18)
     assert found == LogFetched(0)
 
 
@@ -326,4 +328,4 @@ def test_a_truncated_response_is_rejected_wherever_it_ends(version: int) -> None
 
 def test_a_directory_of_zeros_is_none() -> None:
     request = LogFetch(None, 5, ZERO_UUID, True, 1, 2, 3)
-    assert read(write_fetch(request, 18), 18).directory is None
+    assert read(write_log_fetch(request, 18), 18).directory is None

@@ -412,7 +412,19 @@ KAFKA_PYTHON: Final[Sequence[Operation]] = (
     Operation(
         "alter_configs",
         "replacing",
-        _p_alter("TOPIC", "p-made", {"segment.ms": "90000000"}, incremental=False),
+        _p_alter(
+            "TOPIC",
+            "p-made",
+            # With all that are set: the client adds the others from any broker, which may not know
+            # the changes above yet.
+            {
+                "cleanup.policy": "delete,compact",
+                "flush.ms": "8",
+                "retention.ms": "7000",
+                "segment.ms": "90000000",
+            },
+            incremental=False,
+        ),
     ),
     Operation("alter_configs", ERRORS, _p_alter("TOPIC", "p-made", {"nope": "8"})),
     Operation(

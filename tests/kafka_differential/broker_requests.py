@@ -48,8 +48,8 @@ def register_broker(state: State, cluster_id: str, broker_id: int | None = None)
     broker = chance.choice(BROKERS) if broker_id is None else broker_id
     existing = state.image.cluster.brokers.get(broker)
     name = "BrokerRegistration"
-    had_stopped = broker in state.stopped
-    if had_stopped or (existing is not None and existing.in_controlled_shutdown):
+    may_stop = _may_stop(state, broker)
+    if may_stop:
         if state.odds(0.99):
             return unregister_broker(state, broker)
         name = "BrokerRegistration after a stop"
@@ -85,9 +85,14 @@ def register_broker(state: State, cluster_id: str, broker_id: int | None = None)
             key,
             version,
             build,
-            is_safe=lambda now: (broker in now.stopped) == had_stopped,
+            is_safe=lambda now: _may_stop(now, broker) == may_stop,
         )
     ]
+
+
+def _may_stop(state: State, broker: int) -> bool:
+    existing = state.image.cluster.brokers.get(broker)
+    return broker in state.stopped or (existing is not None and existing.in_controlled_shutdown)
 
 
 def _listeners(state: State, key: int, version: int) -> tuple[Any, ...]:
@@ -223,6 +228,7 @@ def _heartbeat(
 ) -> Request:
     """behind: where the broker's replay of the log is: at the end, its registration or before."""
     stale = state.odds(0.01)
+    has_failed = bool(fields["offline_log_dirs"])
 
     def build(side: Side) -> Any:
         offsets = {
@@ -239,7 +245,13 @@ def _heartbeat(
             **fields,
         )
 
-    return Request("BrokerHeartbeat", s.BROKER_HEARTBEAT, version, build)
+    def is_safe(now: State) -> bool:
+        found = now.image.cluster.brokers.get(broker)
+        if found is None:
+            return True
+        return not found.in_controlled_shutdown and not (found.fenced and has_failed)
+
+    return Request("BrokerHeartbeat", s.BROKER_HEARTBEAT, version, build, is_safe=is_safe)
 
 
 def _some_directories(

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from quorate.bridge import schemas as s
+from quorate.metadata.describe import effective_topic_config
 from quorate.metadata.image.metadata_image import AnyRecord, type_of
 from quorate.metadata.image.partitions import NO_LEADER
 from quorate.records import metadata as rec
@@ -39,6 +40,9 @@ WITH_LAST_KNOWN: Final = "with an older last known leader"
 """Of the change by which a partition loses its leader while it has a last known leader, too."""
 MOVED_LAST_KNOWN: Final = "that moves a last known leader"
 """Of the change by which the last known leader leaves the replicas, or is added again."""
+OTHER_FACTOR: Final = "of another replication factor than that of partition 0"
+"""Of the change of such a partition, if min.insync.replicas is not below both."""
+TWICE: Final = "that changes a partition twice"
 TEMPLATE_MAX: Final = 120
 
 
@@ -252,6 +256,8 @@ def compare_records(
         for each, side in zip((kafkas, quorates), sides, strict=True)
     ]
     texts = [[_shown(record) for record in each] for each in found]
+    if _changes_twice(kafkas):
+        request = f"{request} {TWICE}"
     if found[0] != found[1]:
         shown = [
             f"{each} before: {_before(written, side)}"
@@ -283,11 +289,19 @@ def _type(record: AnyRecord, side: Side) -> str:
     name = type_of(record)
     if not isinstance(record, rec.PartitionChangeRecord):
         return name
-    before = side.image.topics.partition(record.topic_id, record.partition_id)
-    if before is None or not before.last_known_elr:
+    topics = side.image.topics
+    before = topics.partition(record.topic_id, record.partition_id)
+    first = topics.partition(record.topic_id, 0)
+    if before is None or first is None:
         return name
-    moved = set(before.replicas) ^ set(record.replicas or before.replicas)
-    if not moved.isdisjoint(before.last_known_elr):
+    replicas = record.replicas or before.replicas
+    topic = topics.names[record.topic_id]
+    min_isr = int(effective_topic_config(side.image, topic, "min.insync.replicas") or 1)
+    if min(min_isr, len(replicas)) != min(min_isr, len(first.replicas)):
+        return f"{name} {OTHER_FACTOR}"
+    if not before.last_known_elr:
+        return name
+    if not (set(before.replicas) ^ set(replicas)).isdisjoint(before.last_known_elr):
         return f"{name} {MOVED_LAST_KNOWN}"
     if record.leader == NO_LEADER and before.leader != NO_LEADER:
         return f"{name} {WITH_LAST_KNOWN}"
@@ -319,6 +333,16 @@ def _before(batches: Sequence[Batch], side: Side) -> Sequence[str]:
         for _, record in batch
         if isinstance(record, rec.PartitionChangeRecord)
     ]
+
+
+def _changes_twice(batches: Sequence[Batch]) -> bool:
+    changed = [
+        (record.topic_id, record.partition_id)
+        for batch in batches
+        for _, record in batch
+        if isinstance(record, rec.PartitionChangeRecord)
+    ]
+    return len(set(changed)) < len(changed)
 
 
 def _types(batches: Sequence[Batch]) -> str:

@@ -117,7 +117,7 @@ def incremental_alter_configs(state: State) -> Script:
 def _change(state: State, kind: int, number: int) -> tuple[str, int, str | None]:
     name, value = _entry(state, kind, 0.0 if number else 0.06)
     if name in ("cleanup.policy", "log.cleanup.policy") and state.odds(0.4):
-        return name, state.chance.choice((APPEND, SUBTRACT)), value
+        return name, state.chance.choice((APPEND, SUBTRACT)), value or ""
     if state.odds(0.4):
         return name, DELETE, value if state.odds(0.2) else None
     operation = SET

@@ -7,7 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tests.kafka_differential.comparing import MOVED_LAST_KNOWN, WITH_LAST_KNOWN, Difference
+from tests.kafka_differential.comparing import (
+    MOVED_LAST_KNOWN,
+    OTHER_FACTOR,
+    TWICE,
+    WITH_LAST_KNOWN,
+    Difference,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +52,12 @@ REASONS: Final[Sequence[Reason]] = (
         "has no records if it is added again",
     ),
     Reason(
+        rf"[^:]*: records: (PARTITION_CHANGE_RECORD {OTHER_FACTOR}\."
+        r"(eligible_leader_replicas, |last_known_elr, )+ \d+/\d+(, )?)+",
+        "Kafka limits min.insync.replicas of all partitions of a topic to the number of replicas "
+        "of partition 0; Quorate, as the brokers, to the number of the partition's own replicas",
+    ),
+    Reason(
         "[^:]*: Kafka's controller fails: ",
         "Kafka's controller fails with UNKNOWN_SERVER_ERROR and resigns; known: its index of "
         "eligible replicas keeps topics that are deleted, and it looks for the directory of a last "
@@ -72,6 +84,11 @@ REASONS: Final[Sequence[Reason]] = (
         "AlterPartitionReassignments that replaces one: records: .*",
         "Kafka keeps the replaced target in the lists of added and removed replicas, with which "
         "the reassignment may never end",
+    ),
+    Reason(
+        f"AssignReplicasToDirs {TWICE}: records: .*",
+        "a replica that is assigned to a failed directory leaves the ISR: in Kafka, this second "
+        "change starts from the state before the first, and may undo it",
     ),
     Reason(
         "AlterPartitionReassignments that loses the ISR: (records|response): .*",

@@ -239,13 +239,12 @@ class FeaturesUpdate(r.UpdateFeaturesResponse):
 
 
 def decode_update_features(body: Any) -> r.UpdateFeatures:
-    return r.UpdateFeatures(
-        tuple(
-            r.FeatureUpdate(each.feature, each.max_version_level, _upgrade_type(each))
-            for each in body.feature_updates
-        ),
-        getattr(body, "validate_only", False),
-    )
+    """If a feature is named twice, the last update is made, as by Kafka's controllers."""
+    updates = {
+        each.feature: r.FeatureUpdate(each.feature, each.max_version_level, _upgrade_type(each))
+        for each in body.feature_updates
+    }
+    return r.UpdateFeatures(tuple(updates.values()), getattr(body, "validate_only", False))
 
 
 def _upgrade_type(update: Any) -> int:

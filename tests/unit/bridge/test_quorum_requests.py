@@ -320,7 +320,6 @@ async def test_one_refused_feature_refuses_all_of_them(controller: Controller) -
     for refused, text in (
         ((("kraft.version", 0),), "Can't downgrade the version"),
         ((("kraft.version", 2),), "only supports versions"),
-        ((("kraft.version", 1), ("kraft.version", 1)), "named twice"),
         ((("share.version", 9),), "only supports versions"),
     ):
         body = update(("transaction.version", 2), *refused, kind=1)
@@ -329,6 +328,14 @@ async def test_one_refused_feature_refuses_all_of_them(controller: Controller) -
         assert found.error_message.startswith("The update failed for all features since")
         assert text in found.error_message
         assert "transaction.version" not in controller.cluster.committed.features.levels
+
+
+async def test_the_last_update_of_a_feature_that_is_named_twice_counts(
+    controller: Controller,
+) -> None:
+    body = update(("transaction.version", 9), ("transaction.version", 2), validate_only=False)
+    assert int((await controller.answer(s.UPDATE_FEATURES, body)).error_code) == 0
+    assert controller.cluster.committed.features.levels["transaction.version"] == 2
 
 
 async def test_a_validation_changes_nothing(controller: Controller) -> None:

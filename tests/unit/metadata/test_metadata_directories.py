@@ -203,3 +203,47 @@ def test_without_the_last_directory_a_leader_out_of_sync_is_elected_where_that_i
     found = cluster.partition("t")
     assert (found.leader, found.isr) == (leader, isr)
     assert found.leader_recovery_state == (leader == 2)
+
+
+def test_a_failed_directory_lets_others_lead_its_leaderless_partitions() -> None:
+    cluster = Cluster(2)
+    topic_id = cluster.create("t", (1, 2))
+    assert assign(cluster, (directory(1), topic_id, 0)) == [E.NONE]
+    cluster.propose("t", (1,))
+    cluster.register(1, log_dirs=(directory(1), OTHER))
+    cluster.heartbeat(1, want_fence=True)
+    assert cluster.partition("t").leader == -1
+    allowed = (r.ConfigOp("unclean.leader.election.enable", "true"),)
+    change = r.ConfigChange(r.ConfigResource(2, "t"), allowed)
+    cluster.ask(r.IncrementalAlterConfigs((change,)))
+    assert cluster.partition("t").leader == -1
+    cluster.heartbeat(1, want_fence=True, offline_log_dirs=(directory(1),))
+    assert (cluster.partition("t").leader, cluster.partition("t").isr) == (2, (2,))
+
+
+@pytest.mark.parametrize(
+    ("is_allowed", "error", "leader"),
+    [("true", E.NEW_LEADER_ELECTED, 2), ("false", E.NEW_LEADER_ELECTED, -1)],
+)
+def test_a_leader_that_has_lost_its_directory_proposes_itself(
+    is_allowed: str, error: E, leader: int
+) -> None:
+    cluster = Cluster(2)
+    topic_id = cluster.create("t", (1, 2), unclean_leader_election_enable=is_allowed)
+    assert assign(cluster, (directory(1), topic_id, 0)) == [E.NONE]
+    cluster.register(1, log_dirs=(OTHER,))
+    assert cluster.partition("t").leader == 1, "it is the same process"
+    assert cluster.propose("t", (1,)).error is error
+    assert cluster.partition("t").leader == leader
+
+
+def test_a_cancelled_reassignment_elects_uncleanly_where_that_is_allowed() -> None:
+    cluster = Cluster(3)
+    topic_id = cluster.create("t", (1, 2), unclean_leader_election_enable="true")
+    assert assign(cluster, (directory(1), topic_id, 0)) == [E.NONE]
+    cluster.propose("t", (1,))
+    cluster.ask(r.AlterPartitionReassignments((r.Reassignment("t", 0, (3, 1, 2)),)))
+    cluster.register(1, log_dirs=(OTHER,))
+    cluster.ask(r.AlterPartitionReassignments((r.Reassignment("t", 0, None),)))
+    found = cluster.partition("t")
+    assert (found.replicas, found.isr, found.leader) == ((1, 2), (2,), 2)

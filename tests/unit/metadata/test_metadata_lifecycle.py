@@ -635,5 +635,6 @@ def test_a_feature_that_is_not_finalized_must_allow_its_absence() -> None:
     cluster = Cluster(1)
     features = (*FEATURES, r.BrokerFeature("foo.version", VersionRange(1, 3)))
     assert cluster.register(2, features=features).error is E.UNSUPPORTED_VERSION
+    assert cluster.register(2, features=features[1:]).error is E.UNSUPPORTED_VERSION
     features = (*FEATURES, r.BrokerFeature("foo.version", VersionRange(0, 3)))
     assert cluster.register(2, features=features).error is E.NONE

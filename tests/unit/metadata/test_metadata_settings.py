@@ -172,8 +172,11 @@ def test_secrets_are_not_told_in_messages() -> None:
         (GROUP, "g", (("nothing", "1"),), E.INVALID_CONFIG),
         (8, "1", (("kafka", "INFO"),), E.UNSUPPORTED_VERSION),
         (77, "x", (), E.UNSUPPORTED_VERSION),
+        (77, "x", (("retention.ms", "1", 2),), E.UNSUPPORTED_VERSION),
         (CLIENT_METRICS, "s", (("metrics", "a", 2),), E.INVALID_CONFIG),
         (TOPIC, "nobody", (("retention.ms", "x"),), E.INVALID_CONFIG),
+        (TOPIC, "x y", (("retention.ms", "1", 2),), E.INVALID_CONFIG),
+        (TOPIC, "x y", (("retention.ms", "1"),), E.INVALID_TOPIC_EXCEPTION),
     ],
 )
 def test_changes_that_are_refused(

@@ -36,7 +36,7 @@ from quorate.metadata.image.partitions import (
     merged,
 )
 from quorate.metadata.managers.controller_context import ControllerContext, RefusedError, note_once
-from quorate.metadata.managers.partition_change import Change
+from quorate.metadata.managers.partition_change import Change, allowed_election
 from quorate.metadata.requests import (
     NO_EPOCH,
     AlteredPartition,
@@ -114,7 +114,9 @@ def _altered(
 ) -> AlteredPartition:
     """Steps 3 to 11."""
     isr = _checked(context, request, partition, proposal)
-    change = Change.of(context, partition)
+    # The leader and its ISR may be unable to lead, such as with failed directories.
+    election = allowed_election(context, partition.topic_id)
+    change = Change.of(context, partition, election=election)
     change.isr = isr
     if request.version >= LEADER_RECOVERY:
         change.recovery = proposal.leader_recovery_state

@@ -232,21 +232,27 @@ def _check_features(context: ControllerContext, request: RegisterBroker) -> None
     supported = {feature.name: feature.supported for feature in request.features}
     if len(supported) < len(request.features):
         raise RefusedError(ErrorCode.INVALID_REGISTRATION, "A feature is named twice.")
+    for name, found in supported.items():
+        if name != METADATA_VERSION or name in levels:
+            _check_level(name, levels.get(name, 0), found)
     if METADATA_VERSION not in supported:
         raise RefusedError(
             ErrorCode.INVALID_REGISTRATION, "Request features do not contain 'metadata.version'"
         )
-    for name in (*supported, *levels):
-        if name == KRAFT_VERSION or (name == METADATA_VERSION and name not in levels):
-            continue
-        level, found = levels.get(name, 0), supported.get(name, VersionRange(0, 0))
-        if level not in found:
-            raise RefusedError(
-                ErrorCode.UNSUPPORTED_VERSION,
-                f"Unable to register because the broker does not support finalized version {level} "
-                f"of {name}. The broker wants a version between {found.min} and {found.max}, "
-                "inclusive.",
-            )
+    for name, level in levels.items():
+        if name not in supported:
+            _check_level(name, level, VersionRange(0, 0))
+
+
+def _check_level(name: str, level: int, supported: VersionRange) -> None:
+    """Check that a broker supports the finalized level of a feature."""
+    if name != KRAFT_VERSION and level not in supported:
+        raise RefusedError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"Unable to register because the broker does not support finalized version {level} "
+            f"of {name}. The broker wants a version between {supported.min} and {supported.max}, "
+            "inclusive.",
+        )
 
 
 def unregister(
@@ -389,13 +395,22 @@ def _directories_cordoned(
 def _directories_failed(
     context: ControllerContext, broker: Broker, failed: Iterable[str]
 ) -> list[MetadataRecord]:
-    """Remove the broker's replicas in failed directories from ISRs and leadership (KIP-858)."""
+    """Remove the broker's replicas in failed directories from ISRs and leadership (KIP-858).
+
+    As in Kafka, leaderless partitions with a replica in these directories may get another leader.
+    """
     gone = set(failed) & set(broker.log_dirs)
     left = tuple(directory for directory in broker.log_dirs if directory not in gone)
     if not gone:
         return []
     records: list[MetadataRecord] = []
-    for key in list(context.index.in_isr.get(broker.broker_id, ())):
+    keys = dict.fromkeys(context.index.in_isr.get(broker.broker_id, ()))
+    keys |= dict.fromkeys(context.index.waiting_for.get(broker.broker_id, ()))
+    if not context.elr_enabled:
+        # Partitions that still have eligible replicas lose them.
+        for eligible in context.index.in_elr.values():
+            keys |= dict.fromkeys(eligible)
+    for key in keys:
         partition = context.partition(key)
         where = dict(zip(partition.replicas, partition.directories, strict=False))
         if where.get(broker.broker_id) not in gone:

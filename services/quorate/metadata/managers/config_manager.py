@@ -77,7 +77,8 @@ def _replacing(context: ControllerContext, change: ConfigChange) -> ConfigChange
 
 def _altered(context: ControllerContext, change: ConfigChange) -> list[MetadataRecord]:
     resource = change.resource
-    _check_resource_name(resource)
+    if resource.type not in CONFIG_DEFINITIONS:
+        raise RefusedError(ErrorCode.UNSUPPORTED_VERSION, f"Unknown resource type {resource.type}.")
     names = [op.name for op in change.ops]
     if len(set(names)) < len(names):
         raise RefusedError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
@@ -89,6 +90,7 @@ def _altered(context: ControllerContext, change: ConfigChange) -> list[MetadataR
             after.pop(op.name, None)
         else:
             after[op.name] = value
+    _check_resource_name(resource)
     # A broker loads a file again when a config that names it is written, so brokers' configs are
     # written although they do not change.
     is_forced = resource.type == ConfigResourceType.BROKER
@@ -188,10 +190,6 @@ def _check_resource_name(resource: ConfigResource) -> None:
                     ErrorCode.INVALID_REQUEST,
                     "The resource name is longer than a record can hold.",
                 )
-        case _:
-            raise RefusedError(
-                ErrorCode.UNSUPPORTED_VERSION, f"Unknown resource type {resource.type}."
-            )
 
 
 def _broker_name_fault(name: str) -> str:
@@ -239,6 +237,7 @@ def _value(resource: ConfigResource, op: ConfigOp, old: str | None) -> str | Non
     items = split_list(definition.default or "" if old is None else old)
     named = split_list(op.value)
     if op.operation == APPEND:
+        named = named or [""]  # as Kafka's controllers do
         items += [item for item in dict.fromkeys(named) if item not in items]
     else:
         items = [item for item in items if item not in named]

@@ -18,7 +18,7 @@ from quorate.metadata.managers.controller_context import (
     RefusedError,
     note_once,
 )
-from quorate.metadata.managers.partition_change import Change, PartitionElection
+from quorate.metadata.managers.partition_change import Change, allowed_election
 from quorate.metadata.managers.topic_manager import check_replicas
 from quorate.metadata.requests import (
     AlterPartitionReassignments,
@@ -94,9 +94,7 @@ def _cancelled(context: ControllerContext, partition: Partition) -> PartitionCha
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 "Unable to revert partition assignment because no remaining replica is active.",
             )
-    change = Change.of(
-        context, partition, election=PartitionElection.ONLINE if isr else PartitionElection.UNCLEAN
-    )
+    change = Change.of(context, partition, election=allowed_election(context, partition.topic_id))
     change.isr, change.replicas, change.adding, change.removing = isr, replicas, (), ()
     return change.build()
 

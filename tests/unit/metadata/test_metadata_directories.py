@@ -247,3 +247,18 @@ def test_a_cancelled_reassignment_elects_uncleanly_where_that_is_allowed() -> No
     cluster.ask(r.AlterPartitionReassignments((r.Reassignment("t", 0, None),)))
     found = cluster.partition("t")
     assert (found.replicas, found.isr, found.leader) == ((1, 2), (2,), 2)
+
+
+def test_a_failed_directory_lets_a_reassignment_end() -> None:
+    cluster = Cluster(3)
+    cluster.register(2, log_dirs=(directory(2), OTHER))
+    topic_id = cluster.create("t", (1, 2), unclean_leader_election_enable="true")
+    assert assign(cluster, (directory(2), topic_id, 0), broker=2) == [E.NONE]
+    cluster.propose("t", (1,))
+    cluster.ask(r.AlterPartitionReassignments((r.Reassignment("t", 0, (3, 2)),)))
+    cluster.expire(1)
+    found = cluster.partition("t")
+    assert (found.isr, found.adding_replicas) == ((3,), (3,)), "elected, but it did not end yet"
+    cluster.heartbeat(2, offline_log_dirs=(directory(2),))
+    found = cluster.partition("t")
+    assert (found.replicas, found.isr, found.adding_replicas) == ((3, 2), (3,), ())

@@ -258,7 +258,7 @@ class Life(RuleBasedStateMachine):
             "led",
             "leaderless",
             "waiting_for",
-            "unfinished",
+            "reassigning",
             "off_preferred",
         ):
             assert getattr(context.index, name) == getattr(rebuilt, name), name

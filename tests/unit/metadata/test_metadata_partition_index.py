@@ -57,10 +57,8 @@ def plainly(found: dict[PartitionKey, Partition]) -> dict[str, object]:
         "led": {b: count for b, count in led.items() if count},
         "leaderless": {key for key, p in found.items() if p.leader == NO_LEADER},
         "waiting_for": {b: keys for b, keys in waiting_for.items() if keys},
-        "unfinished": {
-            key
-            for key, p in found.items()
-            if p.leader == NO_LEADER and (p.adding_replicas or p.removing_replicas)
+        "reassigning": {
+            key for key, p in found.items() if p.adding_replicas or p.removing_replicas
         },
         "off_preferred": {key for key, p in found.items() if p.leader != 1},
     }
@@ -73,7 +71,7 @@ def held(index: PartitionIndex) -> dict[str, object]:
         "led": dict(index.led),
         "leaderless": set(index.leaderless),
         "waiting_for": {broker: set(keys) for broker, keys in index.waiting_for.items()},
-        "unfinished": set(index.unfinished),
+        "reassigning": set(index.reassigning),
         "off_preferred": set(index.off_preferred),
     }
 

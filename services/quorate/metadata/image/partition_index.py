@@ -80,8 +80,8 @@ class PartitionIndex:
 
     in_isr, in_elr: sets by broker id, never empty. led: the number of partitions that each broker
     leads, never 0. leaderless: the partitions without a leader; waiting_for: the same by broker id
-    of their replicas; unfinished: those of them that are being reassigned. off_preferred: the
-    partitions that the preferred leader does not lead, leaderless ones included.
+    of their replicas. reassigning: the partitions that are being reassigned. off_preferred: those
+    that the preferred leader does not lead, leaderless ones included.
     """
 
     def __init__(self, topics: Iterable[tuple[str, Mapping[int, Partition]]] = ()) -> None:
@@ -91,7 +91,7 @@ class PartitionIndex:
         self.led: Counter[int] = Counter()
         self.leaderless = PartitionSet()
         self.waiting_for: _Sets = {}
-        self.unfinished = PartitionSet()
+        self.reassigning = PartitionSet()
         self.off_preferred = PartitionSet()
         for topic_id, partitions in topics:
             self._add_topic(topic_id, partitions)
@@ -114,10 +114,10 @@ class PartitionIndex:
             if leader == NO_LEADER:
                 self.leaderless.add((topic_id, number))
                 _add(self.waiting_for, partition.replicas, (topic_id, number))
-                if is_reassigning(partition):
-                    self.unfinished.add((topic_id, number))
             else:
                 led[leader] += 1
+            if is_reassigning(partition):
+                self.reassigning.add((topic_id, number))
             if partition.eligible_leader_replicas:
                 _add(self.in_elr, partition.eligible_leader_replicas, (topic_id, number))
         self._add_page((topic_id, page), isrs, off_preferred)
@@ -147,7 +147,7 @@ class PartitionIndex:
                 self._leads(old, key, -1)
             _remove(self.in_elr, old.eligible_leader_replicas or (), key)
             self.off_preferred.discard(key)
-            self.unfinished.discard(key)
+            self.reassigning.discard(key)
         if new is not None:
             key = (new.topic_id, new.partition_id)
             if after != before:
@@ -158,8 +158,8 @@ class PartitionIndex:
                 _add(self.in_elr, new.eligible_leader_replicas, key)
             if new.leader != new.replicas[0]:
                 self.off_preferred.add(key)
-            if new.leader == NO_LEADER and is_reassigning(new):
-                self.unfinished.add(key)
+            if is_reassigning(new):
+                self.reassigning.add(key)
 
     def _leads(self, partition: Partition, key: PartitionKey, change: int) -> None:
         """Count one partition more or less for its leader, or update the leaderless ones."""

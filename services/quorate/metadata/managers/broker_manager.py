@@ -397,7 +397,8 @@ def _directories_failed(
 ) -> list[MetadataRecord]:
     """Remove the broker's replicas in failed directories from ISRs and leadership (KIP-858).
 
-    As in Kafka, leaderless partitions with a replica in these directories may get another leader.
+    As in Kafka, the reassignments of partitions with a replica in these directories may end, and
+    leaderless ones may get another leader.
     """
     gone = set(failed) & set(broker.log_dirs)
     left = tuple(directory for directory in broker.log_dirs if directory not in gone)
@@ -406,6 +407,7 @@ def _directories_failed(
     records: list[MetadataRecord] = []
     keys = dict.fromkeys(context.index.in_isr.get(broker.broker_id, ()))
     keys |= dict.fromkeys(context.index.waiting_for.get(broker.broker_id, ()))
+    keys |= dict.fromkeys(context.index.reassigning)
     if not context.elr_enabled:
         # Partitions that still have eligible replicas lose them.
         for eligible in context.index.in_elr.values():

@@ -106,7 +106,7 @@ def broker_joins(context: ControllerContext, broker_id: int) -> list[MetadataRec
     for other, waiting in waiting_for.items():
         if other != broker_id and context.image.cluster.is_active(other):
             keys |= dict.fromkeys(waiting)
-    keys |= dict.fromkeys(context.index.unfinished)
+    keys |= {key: None for key in context.index.reassigning if key in context.index.leaderless}
     if not context.elr_enabled:
         # Partitions that still have eligible replicas lose them.
         for eligible in context.index.in_elr.values():

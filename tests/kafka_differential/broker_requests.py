@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from quorate.bridge import schemas as s
@@ -223,12 +223,22 @@ def heartbeat(state: State) -> Script:
     return [_heartbeat(state, broker, version, fields, behind)]
 
 
+def _is_of_another(state: State, broker: int, directories: Collection[str]) -> bool:
+    """Whether partitions have replicas in these directories on a broker other than this one."""
+    return bool(directories) and any(
+        replica != broker and directory in directories
+        for partition in state.image.topics.all_partitions()
+        for replica, directory in zip(partition.replicas, partition.directories, strict=False)
+    )
+
+
 def _heartbeat(
     state: State, broker: int, version: int, fields: Mapping[str, Any], behind: str
 ) -> Request:
     """behind: where the broker's replay of the log is: at the end, its registration or before."""
     stale = state.odds(0.01)
-    has_failed = bool(fields["offline_log_dirs"])
+    failed = {s.uuid_text(each) for each in fields["offline_log_dirs"] if each is not None}
+    has_moved = _is_of_another(state, broker, failed)
 
     def build(side: Side) -> Any:
         offsets = {
@@ -249,9 +259,14 @@ def _heartbeat(
         found = now.image.cluster.brokers.get(broker)
         if found is None:
             return True
-        return not found.in_controlled_shutdown and not (found.fenced and has_failed)
+        return (
+            not found.in_controlled_shutdown
+            and not (found.fenced and failed)
+            and _is_of_another(now, broker, failed) == has_moved
+        )
 
-    return Request("BrokerHeartbeat", s.BROKER_HEARTBEAT, version, build, is_safe=is_safe)
+    name = "BrokerHeartbeat with a moved directory" if has_moved else "BrokerHeartbeat"
+    return Request(name, s.BROKER_HEARTBEAT, version, build, is_safe=is_safe)
 
 
 def _some_directories(

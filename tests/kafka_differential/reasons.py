@@ -72,6 +72,11 @@ REASONS: Final[Sequence[Reason]] = (
         "Quorate updates kraft.version and the other features of a request one after the other",
     ),
     Reason(
+        "BrokerHeartbeat with a moved directory: records: .*",
+        "if a directory that fails has belonged to another broker, Kafka also changes the "
+        "partitions that had a replica in it on that broker",
+    ),
+    Reason(
         "BrokerRegistration after a stop.*",
         "Quorate registers the next process of a broker that may stop at once, Kafka when the "
         "session of the process before has ended",

@@ -239,12 +239,11 @@ class FeaturesUpdate(r.UpdateFeaturesResponse):
 
 
 def decode_update_features(body: Any) -> r.UpdateFeatures:
-    """If a feature is named twice, the last update is made, as by Kafka's controllers."""
-    updates = {
-        each.feature: r.FeatureUpdate(each.feature, each.max_version_level, _upgrade_type(each))
+    updates = tuple(
+        r.FeatureUpdate(each.feature, each.max_version_level, _upgrade_type(each))
         for each in body.feature_updates
-    }
-    return r.UpdateFeatures(tuple(updates.values()), getattr(body, "validate_only", False))
+    )
+    return r.UpdateFeatures(updates, getattr(body, "validate_only", False))
 
 
 def _upgrade_type(update: Any) -> int:
@@ -259,7 +258,7 @@ def encode_update_features_response(module: Any, response: FeaturesUpdate) -> An
     if hasattr(module, "UpdatableFeatureResult"):
         results = tuple(
             module.UpdatableFeatureResult(feature=name, **s.error_fields(ErrorCode.NONE, "NONE"))
-            for name in dict.fromkeys(names)
+            for name in names
         )
     return s.answer(module, **s.outcome(response), results=results)
 

@@ -147,25 +147,19 @@ class QuorumRequests:
     # --- rule 2 -----------------------------------------------------------------------------------
 
     async def _update_features(self, request: r.UpdateFeatures, timeout_ms: int) -> MetadataAnswer:
+        """Of several updates of a feature the last is made, as by Kafka's controllers."""
         names = tuple(update.name for update in request.updates)
-        own = [update for update in request.updates if update.name == KRAFT_VERSION]
-        rest = replace(
-            request, updates=tuple(each for each in request.updates if each.name != KRAFT_VERSION)
-        )
+        updates = {update.name: update for update in request.updates}
+        own = updates.pop(KRAFT_VERSION, None)
+        rest = replace(request, updates=tuple(updates.values()))
         node = self._raft.node
         finalized, _ = node.membership_at(node.high_watermark)
-        changes = [update for update in own if update.level != finalized]
-        if len(own) > 1:
-            return self._features_refused(
-                names, ErrorCode.INVALID_REQUEST, f"{KRAFT_VERSION} is named twice."
-            )
+        changes = own is not None and own.level != finalized
         answer = await self._handle(
-            replace(rest, validate_only=rest.validate_only or bool(changes)), timeout_ms
+            replace(rest, validate_only=rest.validate_only or changes), timeout_ms
         )
-        for update in changes:
-            if _has_failed(answer):
-                break
-            answer = await self._update_kraft_version(update, request.validate_only, timeout_ms)
+        if own is not None and changes and not _has_failed(answer):
+            answer = await self._update_kraft_version(own, request.validate_only, timeout_ms)
             if not _has_failed(answer) and not request.validate_only:
                 answer = await self._handle(rest, timeout_ms)
         if answer.error is not ErrorCode.NONE:

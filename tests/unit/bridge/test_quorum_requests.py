@@ -333,8 +333,11 @@ async def test_one_refused_feature_refuses_all_of_them(controller: Controller) -
 async def test_the_last_update_of_a_feature_that_is_named_twice_counts(
     controller: Controller,
 ) -> None:
-    body = update(("transaction.version", 9), ("transaction.version", 2), validate_only=False)
-    assert int((await controller.answer(s.UPDATE_FEATURES, body)).error_code) == 0
+    levels = (("transaction.version", 9), ("transaction.version", 2))
+    body = update(*levels, version=1, validate_only=False)
+    found = await controller.answer(s.UPDATE_FEATURES, body, 1)
+    assert int(found.error_code) == 0
+    assert [each.feature for each in found.results] == ["transaction.version"] * 2
     assert controller.cluster.committed.features.levels["transaction.version"] == 2
 
 

@@ -16,7 +16,7 @@ from quorate.metadata.metadata_version import LATEST_LEVEL, SUPPORTED
 from quorate.metadata.settings import ControllerSettings
 from quorate.records import metadata as rec
 
-from tests.unit.metadata.metadata_support import Cluster
+from tests.unit.metadata.metadata_support import FEATURES, Cluster
 
 E = ErrorCode
 TOPIC, BROKER, CLIENT_METRICS, GROUP = 2, 4, 16, 32
@@ -589,6 +589,25 @@ def test_feature_errors_have_kafkas_texts(name: str, level: int, kind: int, text
     cluster = Cluster(1, level=30, node_id=3)
     answer = cluster.ask(r.UpdateFeatures((r.FeatureUpdate(name, level, kind),)))
     assert text in answer.message
+
+
+@pytest.mark.parametrize(
+    ("supported", "text"),
+    [
+        (VersionRange(0, 0), "Broker 1 does not support this feature."),
+        (VersionRange(1, 1), "Broker 1 only supports versions 1"),
+    ],
+    ids=str,
+)
+def test_a_broker_that_limits_a_feature_is_named(supported: VersionRange, text: str) -> None:
+    cluster = Cluster(level=30)
+    features = [each for each in FEATURES if each.name != "transaction.version"]
+    if 0 not in supported:
+        cluster.start_broker(2)
+        cluster.ask(r.UpdateFeatures((r.FeatureUpdate("transaction.version", 1, 1),)))
+    cluster.register(1, features=(*features, r.BrokerFeature("transaction.version", supported)))
+    answer = cluster.ask(r.UpdateFeatures((r.FeatureUpdate("transaction.version", 2, 1),)))
+    assert answer.message.endswith(text)
 
 
 def test_topic_and_quota_errors_have_kafkas_texts(cluster: Cluster) -> None:

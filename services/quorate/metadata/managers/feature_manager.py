@@ -163,10 +163,12 @@ def _check_nodes(context: ControllerContext, update: FeatureUpdate) -> None:
 
 
 def _check_node(update: FeatureUpdate, who: str, found: VersionRange | None, why: str) -> None:
-    if update.level != 0 and found is None:
+    """Check that a node supports the level. found: what it registered."""
+    if update.level in (found or VersionRange(0, 0)):
+        return
+    if found is None or found.max == 0:
         raise _refuse(update, f"{who} does not support this feature.")
-    if found is not None and update.level not in found:
-        raise _refuse(update, f"{who} only supports versions {found}{why}")
+    raise _refuse(update, f"{who} only supports versions {found}{why}")
 
 
 def _why_limited(found: VersionRange | None) -> str:

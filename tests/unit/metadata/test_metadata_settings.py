@@ -553,6 +553,7 @@ def test_eligible_replicas_need_a_metadata_version_and_one_min_isr() -> None:
     assert cluster.committed.configs.of(BROKER, "") == {"min.insync.replicas": "1"}
     assert cluster.committed.configs.of(BROKER, "1") == {}
     assert alter(cluster, BROKER, "1", ("min.insync.replicas", "2")) is E.INVALID_CONFIG
+    assert alter(cluster, BROKER, "x y", ("min.insync.replicas", "2")) is E.INVALID_CONFIG
     assert alter(cluster, BROKER, "", ("min.insync.replicas", None, 1)) is E.INVALID_CONFIG
     assert alter(cluster, BROKER, "", ("min.insync.replicas", "2")) is E.NONE
     assert isinstance(cluster.last[-1], rec.ClearElrRecord)

@@ -90,6 +90,8 @@ def _altered(context: ControllerContext, change: ConfigChange) -> list[MetadataR
             after.pop(op.name, None)
         else:
             after[op.name] = value
+    if context.elr_enabled and MIN_ISR in names and resource.type == ConfigResourceType.BROKER:
+        _check_min_isr(resource, after)
     _check_resource_name(resource)
     # A broker loads a file again when a config that names it is written, so brokers' configs are
     # written although they do not change.
@@ -108,8 +110,6 @@ def _altered(context: ControllerContext, change: ConfigChange) -> list[MetadataR
         )
     if resource.type == ConfigResourceType.BROKER:
         _check_application_version(context, after, changed)
-    if context.elr_enabled and MIN_ISR in names and resource.type == ConfigResourceType.BROKER:
-        _check_min_isr(resource, after)
     _check_existence(context, resource)
     return _records(context, resource, {name: after.get(name) for name in changed})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tests.kafka_differential.comparing import (
@@ -24,6 +24,9 @@ class Reason:
     text: str
 
 
+CHANGES: Final = re.compile(", (?=PARTITION_CHANGE_RECORD)")
+"""Between the parts of a difference that are each about changes of a partition."""
+
 REASONS: Final[Sequence[Reason]] = (
     Reason(
         "[^:]*: records: NO_OP_RECORD more",
@@ -36,24 +39,22 @@ REASONS: Final[Sequence[Reason]] = (
         "Kafka, often one of random ids; in Quorate that of the request or of creation",
     ),
     Reason(
-        r"[^:]*: records: (PARTITION_CHANGE_RECORD\.last_known_elr of no leader,  \d+/\d+(, )?)+",
+        r"[^:]*: records: PARTITION_CHANGE_RECORD\.last_known_elr of no leader,  \d+/\d+",
         "Kafka writes -1 as the last known leader of a leaderless partition that loses replicas",
     ),
     Reason(
-        rf"[^:]*: records: (PARTITION_CHANGE_RECORD {WITH_LAST_KNOWN}\.last_known_elr,"
-        r"  \d+/\d+(, )?)+",
+        rf"[^:]*: records: PARTITION_CHANGE_RECORD {WITH_LAST_KNOWN}\.last_known_elr,  \d+/\d+",
         "Kafka keeps a last known leader from before another one led while eligible leader "
         "replicas were disabled; Quorate records the last one, which has the newest records",
     ),
     Reason(
-        rf"[^:]*: records: (PARTITION_CHANGE_RECORD {MOVED_LAST_KNOWN}\.last_known_elr,"
-        r"  \d+/\d+(, )?)+",
+        rf"[^:]*: records: PARTITION_CHANGE_RECORD {MOVED_LAST_KNOWN}\.last_known_elr,  \d+/\d+",
         "Kafka keeps a last known leader that leaves the replicas; Quorate forgets it, because it "
         "has no records if it is added again",
     ),
     Reason(
-        rf"[^:]*: records: (PARTITION_CHANGE_RECORD {OTHER_FACTOR}\."
-        r"(eligible_leader_replicas, |last_known_elr, )+ \d+/\d+(, )?)+",
+        rf"[^:]*: records: PARTITION_CHANGE_RECORD {OTHER_FACTOR}\."
+        r"(eligible_leader_replicas, |last_known_elr, )+ \d+/\d+",
         "Kafka limits min.insync.replicas of all partitions of a topic to the number of replicas "
         "of partition 0; Quorate, as the brokers, to the number of the partition's own replicas",
     ),
@@ -110,6 +111,10 @@ REASONS: Final[Sequence[Reason]] = (
         "if all partitions are asked for, Kafka also lists topics without an election",
     ),
     Reason(
+        "CreateTopics of colliding names: .*",
+        "Kafka creates topics of one request whose names collide, such as a.b and a_b",
+    ),
+    Reason(
         "CreateTopics: message: Topic name is invalid: the length of # is longer .*",
         "Quorate shortens a long name in the message",
     ),
@@ -121,6 +126,12 @@ REASONS: Final[Sequence[Reason]] = (
 
 
 def reason_of(difference: Difference) -> Reason | None:
-    """The reason of a difference that is deliberate."""
+    """The reason of a difference that is deliberate; records may differ for several reasons."""
     kind = difference.kind
-    return next((each for each in REASONS if re.fullmatch(each.pattern, kind)), None)
+    found = next((each for each in REASONS if re.fullmatch(each.pattern, kind)), None)
+    parts = CHANGES.split(difference.detail)
+    if found is not None or len(parts) == 1:
+        return found
+    reasons = [reason_of(replace(difference, detail=part)) for part in parts]
+    texts = dict.fromkeys(each.text for each in reasons if each is not None)
+    return None if None in reasons else Reason(kind, "; ".join(texts))

@@ -61,7 +61,10 @@ def _creation(
         timeout=TIMEOUT,
         validate_only=validate_only,
     )
-    return common("CreateTopics", s.CREATE_TOPICS, version, body, shape_only=shape_only)
+    names = {each.name for each in topics}
+    collide = len({each.replace(".", "_") for each in names}) < len(names)
+    name = "CreateTopics of colliding names" if collide else "CreateTopics"
+    return common(name, s.CREATE_TOPICS, version, body, shape_only=shape_only)
 
 
 def _topic(state: State, version: int) -> Any:

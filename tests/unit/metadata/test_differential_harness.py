@@ -11,7 +11,8 @@ from quorate.common.identifiers import uuid_from_bytes, uuid_to_bytes
 from quorate.metadata.image.metadata_image import AnyRecord
 from quorate.records import metadata as rec
 
-from tests.kafka_differential.comparing import Difference, compare_images
+from tests.kafka_differential.comparing import OTHER_FACTOR, Difference, compare_images
+from tests.kafka_differential.reasons import reason_of
 from tests.kafka_differential.repairing import repairs
 from tests.kafka_differential.report import Report
 from tests.kafka_differential.results import Results
@@ -226,3 +227,26 @@ def test_a_file_of_another_run_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="not of a run with seed 7"):
         Results(path, 7)
     assert path.read_text() == "something else"
+
+
+LEADER = "PARTITION_CHANGE_RECORD.leader 14/-2,  45/39"
+LAST_KNOWN = "PARTITION_CHANGE_RECORD.last_known_elr of no leader,  41/48"
+ELIGIBLE = (
+    f"PARTITION_CHANGE_RECORD {OTHER_FACTOR}.eligible_leader_replicas, last_known_elr,  40/47"
+)
+
+
+@pytest.mark.parametrize(
+    ("details", "is_deliberate"),
+    [
+        ((LEADER,), False),
+        ((LAST_KNOWN,), True),
+        ((LAST_KNOWN, ELIGIBLE), True),
+        ((LAST_KNOWN, LEADER), False),
+    ],
+)
+def test_each_change_of_a_partition_needs_a_reason(
+    details: Sequence[str], is_deliberate: bool
+) -> None:
+    found = reason_of(Difference("UnregisterBroker", "records", ", ".join(details), "", ""))
+    assert (found is not None) is is_deliberate

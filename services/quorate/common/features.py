@@ -20,7 +20,4 @@ class VersionRange:
         return isinstance(level, int) and self.min <= level <= self.max
 
     def __str__(self) -> str:
-        """As Kafka's messages show it."""
-        if self.min == self.max:
-            return str(self.min)
-        return f"{self.min}+" if self.max == LEVEL_MAX else f"{self.min}-{self.max}"
+        return f"{self.min}-{self.max}"

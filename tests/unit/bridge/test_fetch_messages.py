@@ -182,7 +182,12 @@ def test_changed_bytes_are_read_as_kio_reads_them_or_rejected(version: int, data
         (body,) = s._read(Walk(bytes(changed), 0, 20_000), (kind,), "")
     except s.BadMessageError:
         return
-    found = read(bytes(changed), version)
+    try:
+        found = read(bytes(changed), version)
+    except s.BadMessageError as error:
+        # kio reads a null array also where the schema has none.
+        assert "is null" in str(error)  # noqa: PT017
+        return
     assert found.cluster_id == body.cluster_id
     assert found.max_bytes == body.max_bytes
     parts = [(each.topic_id, part) for each in body.topics for part in each.partitions]

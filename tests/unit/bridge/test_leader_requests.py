@@ -38,7 +38,7 @@ from quorate.runtime.pending_appends import CommitOutcome
 from tests.processes import HOST, free_ports
 from tests.unit.bridge.bridge_support import NO_QUOTAS, Migrating
 from tests.unit.bridge.client_frames import read_frame, write_frame
-from tests.unit.runtime.replicas import CLUSTER, Replica, address, leader_of, trio, until
+from tests.unit.runtime.replicas import CLUSTER, SOON_S, Replica, address, leader_of, trio, until
 
 LISTENER = address(1).name
 ALICE = Caller("User:alice", "10.0.0.7")
@@ -363,11 +363,14 @@ async def test_the_leaders_view_is_described(follower: Following) -> None:
     follower.leader.answer = answer
     handler = follower.service.for_call(CALL)
     view = await handler.handle(m.DescribeQuorumRequest(""))
+    async with asyncio.timeout(SOON_S):
+        while any(each.log_end_offset <= 0 for each in view.voters):  # one has not fetched yet
+            await asyncio.sleep(0.01)
+            view = await handler.handle(m.DescribeQuorumRequest(""))
     own = follower.own.node
     assert view.error is ErrorCode.NONE
     assert (view.leader.id, view.leader.endpoints) == (own.current_leader.id, ())
     assert view.voter_set == own.voters
-    assert all(each.log_end_offset > 0 for each in view.voters)
     (follower.port,) = free_ports(1)
     view = await follower.service.for_call(CALL).handle(m.DescribeQuorumRequest(CLUSTER))
     assert view.error is ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -98,11 +98,6 @@ def test_without_registrations_nothing_is_written(level: int | None) -> None:
     assert cluster.offset == offset
 
 
-def test_ranges_are_shown_as_kafka_shows_them() -> None:
-    found = (VersionRange(0, 2), VersionRange(1, 1), VersionRange(3, 32_767))
-    assert list(map(str, found)) == ["0-2", "1", "3+"]
-
-
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -593,21 +593,24 @@ def test_feature_errors_have_kafkas_texts(name: str, level: int, kind: int, text
 
 
 @pytest.mark.parametrize(
-    ("supported", "text"),
+    ("supported", "level", "kind", "text"),
     [
-        (VersionRange(0, 0), "Broker 1 does not support this feature."),
-        (VersionRange(1, 1), "Broker 1 only supports versions 1"),
+        (VersionRange(0, 0), 2, 1, "Broker 1 does not support this feature."),
+        (VersionRange(1, 1), 2, 1, "Broker 1 only supports versions 1"),
+        (VersionRange(1, 32_767), 0, 2, "Broker 1 only supports versions 1+"),
     ],
     ids=str,
 )
-def test_a_broker_that_limits_a_feature_is_named(supported: VersionRange, text: str) -> None:
+def test_a_broker_that_limits_a_feature_is_named(
+    supported: VersionRange, level: int, kind: int, text: str
+) -> None:
     cluster = Cluster(level=30)
     features = [each for each in FEATURES if each.name != "transaction.version"]
     if 0 not in supported:
         cluster.start_broker(2)
         cluster.ask(r.UpdateFeatures((r.FeatureUpdate("transaction.version", 1, 1),)))
     cluster.register(1, features=(*features, r.BrokerFeature("transaction.version", supported)))
-    answer = cluster.ask(r.UpdateFeatures((r.FeatureUpdate("transaction.version", 2, 1),)))
+    answer = cluster.ask(r.UpdateFeatures((r.FeatureUpdate("transaction.version", level, kind),)))
     assert answer.message.endswith(text)
 
 

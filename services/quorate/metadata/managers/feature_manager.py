@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from quorate.common.error_codes import ErrorCode
-from quorate.common.features import KRAFT_VERSION, METADATA_VERSION, VersionRange
+from quorate.common.features import KRAFT_VERSION, LEVEL_MAX, METADATA_VERSION, VersionRange
 from quorate.metadata.image.cluster import ClusterImage
 from quorate.metadata.image.configs import ConfigResourceType
 from quorate.metadata.image.metadata_image import MetadataImage
@@ -100,7 +100,7 @@ def _check(context: ControllerContext, update: FeatureUpdate) -> None:
     if supported is None:
         raise _refuse(update, f"{who} does not support this feature.")
     if update.level not in supported:
-        raise _refuse(update, f"{who} only supports versions {supported}")
+        raise _refuse(update, f"{who} only supports versions {_kafkas_text(supported)}")
     current = context.image.features.levels.get(update.name, 0)
     _check_nodes(context, update)
     if update.level == current:
@@ -168,7 +168,14 @@ def _check_node(update: FeatureUpdate, who: str, found: VersionRange | None, why
         return
     if found is None or found.max == 0:
         raise _refuse(update, f"{who} does not support this feature.")
-    raise _refuse(update, f"{who} only supports versions {found}{why}")
+    raise _refuse(update, f"{who} only supports versions {_kafkas_text(found)}{why}")
+
+
+def _kafkas_text(versions: VersionRange) -> str:
+    """A range as Kafka's messages show it."""
+    if versions.min == versions.max:
+        return str(versions.min)
+    return f"{versions.min}+" if versions.max == LEVEL_MAX else str(versions)
 
 
 def _why_limited(found: VersionRange | None) -> str:

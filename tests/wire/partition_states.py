@@ -221,7 +221,8 @@ class StateGenerator:
         return replace(state, step="reassign", reassigned=target)
 
     def _cancel(self, state: State) -> State:
-        return replace(state, step="cancel", cancelled=True)
+        """The topic allows unclean elections."""
+        return replace(state, step="cancel", cancelled=True, election=PartitionElection.UNCLEAN)
 
     # --- chance -----------------------------------------------------------------------------------
 

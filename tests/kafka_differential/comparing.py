@@ -22,6 +22,7 @@ from quorate.metadata.image.partitions import NO_LEADER
 from quorate.records import metadata as rec
 from quorate.records.batch import BatchHeader
 
+from tests.kafka_differential.requests import AUTOMATIC
 from tests.kafka_differential.side import EPOCH_FIELDS, ID_PATTERN, NEVER, Aliases, Batch, Side
 from tests.kafka_differential.translating import same_batches, same_response
 from tests.wire.compared_clusters import CONTROLLER
@@ -404,9 +405,15 @@ def _contents(side: Side) -> list[str]:
 
 
 def _records(side: Side) -> Iterator[AnyRecord]:
-    """What an image has, without the controller's own registration, and without the mark that
-    Kafka's nodes use the quorum, which Quorate's controllers alone write.
+    """What an image has, without the controller's own registration, without the replicas that it
+    placed itself, and without the mark that Kafka's nodes use the quorum, which Quorate's
+    controllers alone write.
     """
+    names = side.image.topics.names
     for each in side.image.records():
-        if getattr(each, "controller_id", None) != CONTROLLER and type(each) is not rec.NoOpRecord:
+        is_own = getattr(each, "controller_id", None) == CONTROLLER
+        is_placed = isinstance(each, rec.PartitionRecord) and names[each.topic_id].startswith(
+            AUTOMATIC
+        )
+        if not is_own and not is_placed and not isinstance(each, rec.NoOpRecord):
             yield each

@@ -15,8 +15,8 @@ Steps, in this order; the first that applies determines the response:
 10. a member is unregistered, fenced or shutting down, or its broker epoch differs from that of
     its fetches (version 3)                   INELIGIBLE_REPLICA, before version 2
                                               OPERATION_NOT_ATTEMPTED
-11. the change is applied; if it completed a reassignment and another broker leads
-                                              NEW_LEADER_ELECTED, before version 2
+11. the change is applied; if the sender leads no more, because a reassignment has ended or its
+    directory has failed                      NEW_LEADER_ELECTED, before version 2
                                               FENCED_LEADER_EPOCH
 
 A request may name a known partition once: after step 2 a second proposal is rejected with
@@ -129,7 +129,7 @@ def _altered(
                 ErrorCode.NEW_LEADER_ELECTED
                 if request.version >= KIP_841
                 else ErrorCode.FENCED_LEADER_EPOCH,
-                "The reassignment is complete, and another broker leads.",
+                "The sender leads no more.",
             )
     return AlteredPartition(
         proposal.partition,

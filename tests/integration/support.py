@@ -28,6 +28,7 @@ from quorate.log.meta_properties import MetaProperties
 from tests.processes import (
     HOST,
     QUORATE,
+    STOP_S,
     WAIT_S,
     Process,
     environment,
@@ -182,6 +183,24 @@ class Node(Process):
     def command(self) -> Sequence[object]:
         return (sys.executable, *self.launcher, "controller", self.properties)
 
+    @property
+    def handles_sigterm(self) -> bool:
+        """Whether SIGTERM asks it to stop; while Python starts, SIGTERM ends it. Linux only."""
+        status = Path(f"/proc/{self.pid}/status")
+        if not status.exists():
+            return True
+        (caught,) = re.findall(r"^SigCgt:\s*(\w+)", status.read_text(), re.MULTILINE)
+        return bool(int(caught, 16) >> (signal.SIGTERM - 1) & 1)
+
+    def request_stop(self) -> None:
+        """SIGTERM, once it is handled."""
+        until(f"{self.name} handles SIGTERM", lambda: not self.is_alive or self.handles_sigterm)
+        self.send(signal.SIGTERM)
+
+    def stop(self, timeout_s: float = STOP_S) -> int:
+        self.request_stop()
+        return self.wait(timeout_s)
+
     def lose_disk(self) -> None:
         """Empty its directory: it is to be formatted again."""
         shutil.rmtree(self.data)
@@ -293,7 +312,7 @@ class Quorum:
     def stop(self) -> None:
         """SIGTERM to all at once; each must end with status 0."""
         for node in self.nodes.values():
-            node.send(signal.SIGTERM)
+            node.request_stop()
         for node in self.nodes.values():
             assert node.wait(WAIT_S) == 0, self.said()
 

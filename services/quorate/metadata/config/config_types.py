@@ -104,10 +104,12 @@ class ConfigKey:
                 "format: [partitionId]:[brokerId],[partitionId]:[brokerId],...",
             )
         if self.choices and value.strip():
-            # An empty item is not a valid choice. Duplicates are allowed.
+            # Duplicates are allowed.
             for item in re.split(r"\s*,\s*", value.strip()):
+                if not item:
+                    return f"Configuration '{self.name}' values must not be empty."
                 if item not in self.choices:
-                    return self._says(value, f"String must be one of: {', '.join(self.choices)}")
+                    return self._says(item, f"String must be one of: {', '.join(self.choices)}")
         return None
 
     def _says(self, value: str, why: str) -> str:

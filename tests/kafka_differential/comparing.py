@@ -43,6 +43,7 @@ MOVED_LAST_KNOWN: Final = "that moves a last known leader"
 """Of the change by which the last known leader leaves the replicas, or is added again."""
 OTHER_FACTOR: Final = "of another replication factor than that of partition 0"
 """Of the change of such a partition, if min.insync.replicas is not below both."""
+AGAIN_UNCLEAN: Final = "of an unclean election before the last one was recovered from"
 TWICE: Final = "that changes a partition twice"
 TEMPLATE_MAX: Final = 120
 
@@ -295,6 +296,8 @@ def _type(record: AnyRecord, side: Side) -> str:
     first = topics.partition(record.topic_id, 0)
     if before is None or first is None:
         return name
+    if before.leader_recovery_state and record.isr and not set(record.isr) & set(before.isr):
+        return f"{name} {AGAIN_UNCLEAN}"
     replicas = record.replicas or before.replicas
     topic = topics.names[record.topic_id]
     min_isr = int(effective_topic_config(side.image, topic, "min.insync.replicas") or 1)

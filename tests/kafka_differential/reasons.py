@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tests.kafka_differential.comparing import (
+    AGAIN_UNCLEAN,
     MOVED_LAST_KNOWN,
     OTHER_FACTOR,
     TWICE,
@@ -57,6 +58,12 @@ REASONS: Final[Sequence[Reason]] = (
         r"(eligible_leader_replicas, |last_known_elr, )+ \d+/\d+",
         "Kafka limits min.insync.replicas of all partitions of a topic to the number of replicas "
         "of partition 0; Quorate, as the brokers, to the number of the partition's own replicas",
+    ),
+    Reason(
+        rf"AlterPartition: records: PARTITION_CHANGE_RECORD {AGAIN_UNCLEAN}\."
+        r"leader_recovery_state 0/-1,  \d+/\d+",
+        "if the leader reports that it has recovered, and another one is elected uncleanly at "
+        "once, Kafka records that this one has recovered; in Quorate it has to recover first",
     ),
     Reason(
         "[^:]*: Kafka's controller fails: ",

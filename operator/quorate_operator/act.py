@@ -33,6 +33,7 @@ from quorate.metadata.requests import CreateAcls
 from quorate.raft.types import ReplicaKey
 from quorate.rpc.client.quorum_client import AdminError, ClientError
 from quorate.rpc.tls import TlsConfig
+from quorate.rpc.wire.limits import parse_address
 from quorate.rpc.wire.values import FormatMode, FormatRequest
 
 from quorate_operator import certificates, manifests, naming, recovery
@@ -349,12 +350,15 @@ class Actor(ObjectWriter):
 
     def _endpoints(self, quorum: QuorumResource, voter: ReplicaKey) -> list[Endpoint]:
         """Return a voter's endpoints; the node advertises the same ones."""
+        kafkas = quorum.kafka_controllers.get(voter.id)
+        if kafkas is not None:
+            return [Endpoint(quorum.kafka_listener, *parse_address(kafkas))]
         ordinal = quorum.ids.ordinal(voter.id)
-        assert ordinal is not None, "only pods become voters"
+        assert ordinal is not None, "only pods and controllers of Kafka become voters"
         host, port = self._locate(quorum.name, quorum.namespace, ordinal)
-        found = [Endpoint(naming.LISTENER, host, port)]
+        found = [Endpoint(quorum.raft_listener, host, port)]
         if quorum.has_kafka_listener:
-            found.append(Endpoint(naming.KAFKA_LISTENER, host, naming.KAFKA_PORT))
+            found.append(Endpoint(quorum.kafka_listener, host, naming.KAFKA_PORT))
         return found
 
 

@@ -103,6 +103,8 @@ def bootstrap(desired: Desired, observed: Observed) -> OperatorPlan:
             MarkBootstrapped(observed.record.cluster_id),
             "a leader was elected: create the bootstrap marker",
         )
+    if desired.is_takeover:
+        return _join(desired, observed)
     seed = observed.node(SEED)
     formatted = [node.id for node in observed.nodes if node.is_formatted]
     seed_id = observed.ids.of(SEED)
@@ -124,6 +126,20 @@ def bootstrap(desired: Desired, observed: Observed) -> OperatorPlan:
         Reason.WAITING_FOR_LEADER,
         f"waiting for node {seed_id} to start the quorum: {_problem(seed)}",
     )
+
+
+def _join(desired: Desired, observed: Observed) -> OperatorPlan:
+    """Let the pods join the quorum of Kafka's controllers. None is ever formatted standalone."""
+    assert observed.record is not None
+    for node in observed.nodes:
+        if node.is_empty and not node.terminating and node.ordinal < desired.replicas:
+            action = FormatNode(node.ordinal, node.uid, observed.record.cluster_id)
+            text = f"format node {node.id} to join Kafka's controllers"
+            if not any(map(observed.failure, targets(action))):
+                return OperatorPlan(action, text)
+    problems = [f"node {node.id}: {node.problem}" for node in observed.nodes if not node.answers]
+    text = "; ".join(["no leader of Kafka's controllers is known", *problems])
+    return restart_dead(observed) or waiting(Reason.WAITING_FOR_LEADER, text)
 
 
 def recover(desired: Desired, observed: Observed) -> OperatorPlan | None:

@@ -16,6 +16,13 @@ from typing import Any
 from quorate_operator import schema
 from quorate_operator.crd_pod import peers, pod_template, strings
 from quorate_operator.crd_rules import QUANTITY, Schema, kept, kept_as_created, kept_volume
+from quorate_operator.crd_takeover import (
+    KEPT_UNTIL_COMPLETE,
+    RULES_OF_LISTENER,
+    rules_of_takeover,
+    status_of_takeover,
+    takeover,
+)
 from quorate_operator.destination import destination
 from quorate_operator.external import external_access, rules_of_spec
 from quorate_operator.naming import (
@@ -38,7 +45,7 @@ from quorate_operator.naming import (
 )
 from quorate_operator.windows import DAYS, HOURS_MAX, START_PATTERN
 
-REVISION = 3
+REVISION = 4
 """The revision of the schema. Raise it with each change, and never use one twice."""
 
 CONDITIONS = (
@@ -121,6 +128,12 @@ def _kafka() -> dict[str, Schema]:
                     "stay on it when `migration` is removed.",
                     default=False,
                 ),
+                "name": schema.text(
+                    "The listener's name; default: KAFKA. A takeover needs the name that the "
+                    "listener of Kafka's controllers has, which is mostly CONTROLLER: the listener "
+                    "for gRPC is then called RAFT. Cannot be changed later.",
+                    pattern="^[A-Z][A-Z0-9_]{0,62}$",
+                ),
                 # No default: the API server would set it in Quorums that exist, whose brokers
                 # use PLAINTEXT.
                 "protocol": schema.text(
@@ -130,7 +143,9 @@ def _kafka() -> dict[str, Schema]:
                 ),
             },
             default={},
+            **{"x-kubernetes-validations": RULES_OF_LISTENER},
         ),
+        "takeover": takeover(),
         "migration": schema.object(
             "Migrates a Kafka cluster from ZooKeeper (KIP-866). Its brokers connect to the "
             f"controllers at port {KAFKA_PORT}. Needs clusterId and firstNodeId.",
@@ -444,6 +459,7 @@ def _spec() -> Schema:
                     f"c.brokerId >= self.firstNodeId + {NODES_MAX})",
                     "message": "a brokerId is a controller's id",
                 },
+                *rules_of_takeover(),
                 *rules_of_spec(),
             ]
         },
@@ -471,6 +487,7 @@ def _status_of_parts() -> dict[str, Schema]:
             },
             nullable=True,
         ),
+        "takeover": status_of_takeover(),
         "authority": schema.object(
             "The operator's own certificate authority.",
             {
@@ -537,7 +554,7 @@ def _status() -> Schema:
 
 def definition() -> dict[str, Any]:
     """The CustomResourceDefinition."""
-    validations = [kept_volume("storageClassName")]
+    validations = [kept_volume("storageClassName"), KEPT_UNTIL_COMPLETE]
     description = "A replicated metadata quorum, managed by the operator."
     subresources = {
         "status": {},
@@ -557,6 +574,7 @@ def definition() -> dict[str, Any]:
         schema.column("Action", "string", ".status.currentAction", 1),
         schema.column("ClusterId", "string", ".status.clusterId", 1),
         schema.column("Migration", "string", ".status.migration.state", 1),
+        schema.column("Takeover", "string", ".status.takeover.phase", 1),
     ]
     found = schema.resource(description, _spec(), _status(), validations)
     return schema.definition(

@@ -455,6 +455,11 @@ def environment(quorum: QuorumResource) -> list[Object]:
         # "true" is PLAINTEXT: pods with that listener are not restarted for another value.
         is_encrypted = quorum.kafka_listener_is_encrypted
         own["QUORATE_POD_KAFKA"] = {"value": naming.KAFKA_SSL if is_encrypted else "true"}
+    if quorum.kafka_listener != naming.KAFKA_LISTENER:
+        own["QUORATE_POD_KAFKA_NAME"] = {"value": quorum.kafka_listener}
+    if quorum.is_takeover:
+        addresses = sorted(quorum.kafka_controllers.values())
+        own["QUORATE_POD_TAKEOVER"] = {"value": ",".join(addresses)}
     if quorum.fenced:
         names = (naming.pod(quorum.name, ordinal) for ordinal in sorted(quorum.fenced))
         own[naming.FENCED_VARIABLE] = {"value": ",".join(names)}
@@ -474,16 +479,22 @@ def _principals(quorum: QuorumResource) -> dict[str, str]:
     """Return the settings that name the principals of the operator and of the controllers.
 
     Only the operator may format nodes; without TLS it is `User:ANONYMOUS`. If the operator issues
-    the certificates, only the nodes' principals are controllers: brokers and clients have
-    certificates of the same authority, and never vote.
+    the certificates, only the principals of the nodes, and of Kafka's controllers in a takeover,
+    are controllers: brokers and clients have certificates of the same authority, and never vote.
     """
     formatter = naming.principal(naming.OPERATOR) if quorum.is_tls else "User:ANONYMOUS"
     principals = {"quorate.format.principals": formatter}
     if quorum.has_own_authority:
         nodes = map(quorum.ids.of, range(naming.NODES_MAX))
-        names = (naming.principal(naming.node_name(node)) for node in nodes)
-        principals["quorate.controller.principals"] = ";".join(names)
+        names = [*map(naming.node_name, nodes), *_kafka_controllers(quorum)]
+        principals["quorate.controller.principals"] = ";".join(map(naming.principal, names))
     return principals
+
+
+def _kafka_controllers(quorum: QuorumResource) -> list[str]:
+    """The common names of the certificates of Kafka's controllers in a takeover."""
+    found = quorum.kafka_brokers.items()
+    return [naming.client_name(name) for name, node in found if node in quorum.kafka_controllers]
 
 
 def _authorization(quorum: QuorumResource, config: Mapping[str, str]) -> dict[str, str]:

@@ -27,6 +27,8 @@ PORT = 9093
 KAFKA_LISTENER = "KAFKA"
 KAFKA_PORT = 9094
 """The port of Kafka's own protocol, for Kafka's brokers and tools."""
+RAFT_LISTENER = "RAFT"
+"""The listener for gRPC in a Quorum whose listener for Kafka's protocol is called `LISTENER`."""
 KAFKA_SSL = "SSL"
 """The value of the protocol of that port that encrypts it."""
 HTTP_PORT = 9464
@@ -285,14 +287,19 @@ def address(quorum: str, namespace: str, ordinal: int) -> str:
     return f"{host(quorum, namespace, ordinal)}:{PORT}"
 
 
-def bootstrap_servers(quorum: str, namespace: str) -> tuple[str, ...]:
+def raft_listener(kafka_listener: str) -> str:
+    """The name of the listener for gRPC, which differs from that for Kafka's protocol."""
+    return RAFT_LISTENER if kafka_listener == LISTENER else LISTENER
+
+
+def bootstrap_servers(quorum: str, namespace: str, port: int = PORT) -> tuple[str, ...]:
     """The addresses at which a new node discovers the leader.
 
     They must not depend on the number of nodes, or scaling would restart all of them. The lowest
     ordinals are removed last; the Service resolves to all nodes that exist.
     """
-    first = [address(quorum, namespace, ordinal) for ordinal in range(3)]
-    return (*first, f"{service(quorum)}.{namespace}.svc:{PORT}")
+    hosts = [host(quorum, namespace, ordinal) for ordinal in range(3)]
+    return tuple(f"{each}:{port}" for each in (*hosts, f"{service(quorum)}.{namespace}.svc"))
 
 
 def repository(image: str) -> str:

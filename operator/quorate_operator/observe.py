@@ -241,6 +241,7 @@ class Observer:
         claims, foreign_volumes = owned.claims()
         observed = Observed(
             ids=quorum.ids,
+            kafka_ids=frozenset(quorum.kafka_controllers),
             size=None if stateful_set is None else int(stateful_set["spec"].get("replicas", 1)),
             record=record,
             is_template_pending=is_pending(stateful_set),

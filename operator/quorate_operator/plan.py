@@ -27,6 +27,7 @@ and `OperatorPlan.refusals` lists what the plan holds back:
  8. A wanted node or a dead voter without a pod: create the pod.
  9. A live surplus voter, the highest ordinal first, the leader last after a transfer: remove it, if
     all wanted nodes are live voters and the removal is safe.
+    In a takeover of Kafka's controllers, `takeover` does steps 7 and 9 until none is a voter.
 10. A surplus pod that is not a voter: shrink the StatefulSet, whose retention policy decides about
     the volume.
 11. A broker that lacks rights: grant them, before an authorizer requires them.
@@ -80,6 +81,7 @@ from quorate_operator.safety import (
     majority,
     size_for,
 )
+from quorate_operator.takeover import is_under_way, take_over
 from quorate_operator.values import (
     Action,
     AddVoter,
@@ -155,7 +157,10 @@ class _Steps:
         return f"{count} of {len(voters)} would be alive, but {majority(len(voters))} are needed"
 
     def fence(self) -> tuple[Action, str] | None:
-        found = fence(self.desired, self.observed, self.view, self.alive)
+        return self.follow(fence(self.desired, self.observed, self.view, self.alive))
+
+    def follow(self, found: OperatorPlan) -> tuple[Action, str] | None:
+        """Propose the action of another part of the plan."""
         self.refusals += found.refusals
         return None if found.action is None else self.propose(found.action, found.text)
 
@@ -165,6 +170,8 @@ class _Steps:
         for voter in self.voters_by_ordinal:
             if voter == self.view.leader or voter in self.alive:
                 continue
+            if self.observed.is_kafkas(voter):
+                continue  # see `take_over`
             wanted = self.is_wanted(voter)
             if self.observed.ordinal_of(voter) is None:
                 self.refuse(
@@ -196,6 +203,8 @@ class _Steps:
 
     # 6
     def format_empty(self) -> tuple[Action, str] | None:
+        if self.desired.rolls_back:
+            return None
         for node in self.observed.nodes:
             if not self.is_wanted(node.key) or not node.is_empty or node.terminating:
                 continue
@@ -207,6 +216,10 @@ class _Steps:
             if found is not None:
                 return found
         return None
+
+    # 7, 9
+    def take_over(self) -> tuple[Action, str] | None:
+        return self.follow(take_over(self.desired, self.observed, self.view, self.alive))
 
     # 7
     def add_observer(self) -> tuple[Action, str] | None:
@@ -331,7 +344,7 @@ class _Steps:
                 Reason.ROLLOUT_BLOCKED, f"cannot restart pod {node.ordinal}: only {shown_rest}"
             )
             return None
-        others = sorted(self.alive - {node.key})
+        others = [v for v in sorted(self.alive - {node.key}) if not self.observed.is_kafkas(v)]
         if node.key == self.view.leader and others:
             return self.transfer(others, f"because pod {node.ordinal} is restarted")
         return self.restart(node)
@@ -463,13 +476,14 @@ def _with_cluster(desired: Desired, observed: Observed) -> OperatorPlan:
     if observed.view.voters != observed.view.committed:
         return waiting(Reason.CHANGE_UNCOMMITTED, "the last voter set change is uncommitted")
     steps = _Steps(desired, observed, observed.view, alive(observed))
+    changes = [steps.add_observer, steps.create_missing, steps.remove_surplus]
+    if is_under_way(desired, observed):
+        changes = [steps.take_over, steps.create_missing]
     for step in (
         steps.fence,
         steps.remove_dead,
         steps.format_empty,
-        steps.add_observer,
-        steps.create_missing,
-        steps.remove_surplus,
+        *changes,
         steps.shrink,
         steps.grant_brokers,
         steps.restart_outdated,

@@ -37,14 +37,16 @@ def settings(environment: Mapping[str, str]) -> dict[str, str]:
     quorum, namespace, ordinal = _identity(environment)
     host = naming.host(quorum, namespace, ordinal)
     node_id = _node_ids(environment).of(ordinal)
-    ports, protocols = {naming.LISTENER: naming.PORT}, {naming.LISTENER: _protocol(environment)}
+    kafka = environment.get("QUORATE_POD_KAFKA_NAME", naming.KAFKA_LISTENER)
+    raft = naming.raft_listener(kafka)
+    ports, protocols = {raft: naming.PORT}, {raft: _protocol(environment)}
     result = _common(environment, quorum, namespace)
     is_encrypted = environment.get("QUORATE_POD_KAFKA") == naming.KAFKA_SSL
     if is_encrypted or _is_set(environment, "QUORATE_POD_KAFKA"):
-        ports[naming.KAFKA_LISTENER] = naming.KAFKA_PORT
-        protocols[naming.KAFKA_LISTENER] = "SSL" if is_encrypted else "PLAINTEXT"
-        result["QUORATE_QUORATE_KAFKA_LISTENER_NAME"] = naming.KAFKA_LISTENER
-        result["QUORATE_CONTROLLER_LISTENER_NAMES"] = ",".join(ports)
+        ports[kafka] = naming.KAFKA_PORT
+        protocols[kafka] = "SSL" if is_encrypted else "PLAINTEXT"
+        result["QUORATE_QUORATE_KAFKA_LISTENER_NAME"] = kafka
+    result["QUORATE_CONTROLLER_LISTENER_NAMES"] = ",".join(ports)
     result |= {
         "QUORATE_PROCESS_ROLES": "controller",
         "QUORATE_NODE_ID": str(node_id),
@@ -59,6 +61,7 @@ def settings(environment: Mapping[str, str]) -> dict[str, str]:
         "QUORATE_QUORATE_UNFORMATTED_WAIT": "true",
         "QUORATE_QUORATE_HTTP_LISTENER": f":{naming.HTTP_PORT}",
     }
+    result |= _takeover_settings(environment, quorum, namespace)
     result |= _zookeeper_settings(environment)
     return result | _tls_settings(environment, naming.node_name(node_id))
 
@@ -120,6 +123,20 @@ def _protocol(environment: Mapping[str, str]) -> str:
 
 def _is_set(environment: Mapping[str, str], name: str) -> bool:
     return environment.get(name, "false") == "true"
+
+
+def _takeover_settings(
+    environment: Mapping[str, str], quorum: str, namespace: str
+) -> dict[str, str]:
+    """Beside voters of Kafka: controllers talk to each other in Kafka's protocol, at its port."""
+    kafkas = environment.get("QUORATE_POD_TAKEOVER", "")
+    if not kafkas:
+        return {}
+    own = naming.bootstrap_servers(quorum, namespace, naming.KAFKA_PORT)
+    return {
+        "QUORATE_QUORATE_PEER_PROTOCOL": "kafka",
+        "QUORATE_CONTROLLER_QUORUM_BOOTSTRAP_SERVERS": ",".join((kafkas, *own)),
+    }
 
 
 def _zookeeper_settings(environment: Mapping[str, str]) -> dict[str, str]:

@@ -108,9 +108,9 @@ def _container(quorum: QuorumResource, cluster_id: str) -> Object:
 def _arguments(quorum: QuorumResource, cluster_id: str) -> list[str]:
     assert quorum.recovery is not None, "there is something to restore"
     host, port = naming.place(quorum.name, quorum.namespace, ORDINAL)
-    endpoints = {naming.LISTENER: port}
+    endpoints = {quorum.raft_listener: port}
     if quorum.has_kafka_listener:
-        endpoints[naming.KAFKA_LISTENER] = naming.KAFKA_PORT
+        endpoints[quorum.kafka_listener] = naming.KAFKA_PORT
     found = [
         f"--directory={naming.METADATA_PATH}",
         f"--node-id={quorum.ids.of(ORDINAL)}",

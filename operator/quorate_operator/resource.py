@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from quorate.rpc.wire.limits import parse_address
+
 from quorate_operator import naming
 from quorate_operator.claim_state import bytes_of
 from quorate_operator.destination import Destination
@@ -135,6 +137,27 @@ class QuorumResource:
         return Destination(found.get("source") or {}, self.name) if found else None
 
     @property
+    def is_takeover(self) -> bool:
+        """Whether the Quorum takes over the quorum of Kafka's controllers."""
+        return bool(self.part("takeover"))
+
+    @property
+    def kafka_controllers(self) -> dict[int, str]:
+        """The addresses of the controllers of Kafka that the Quorum takes over, by node id."""
+        found = self.part("takeover").get("controllers") or ()
+        return {int(each["id"]): str(each["address"]) for each in found}
+
+    @property
+    def kafka_listener(self) -> str:
+        """The name of the listener for Kafka's protocol."""
+        return str(self.part("kafkaListener").get("name") or naming.KAFKA_LISTENER)
+
+    @property
+    def raft_listener(self) -> str:
+        """The name of the listener for gRPC."""
+        return naming.raft_listener(self.kafka_listener)
+
+    @property
     def has_kafka_listener(self) -> bool:
         """Whether nodes have the Kafka listener. Migrated brokers keep it after the migration."""
         return self.is_migration or bool(self.part("kafkaListener").get("enabled", False))
@@ -177,11 +200,13 @@ class QuorumResource:
         """Whether controllers have an authorizer.
 
         The operator knows the subjects only of certificates that it issues itself, and brokers
-        have no certificate on a PLAINTEXT listener.
+        have no certificate on a PLAINTEXT listener. In a takeover, brokers cannot be given their
+        rights before a node leads: Kafka's leader may store no ACLs.
         """
         enabled = bool(self.part("authorization").get("enabled", True))
         has_anonymous = self.has_kafka_listener and not self.kafka_listener_is_encrypted
-        return enabled and self.has_own_authority and not has_anonymous
+        may_grant = self.has_own_authority and not has_anonymous and not self.is_takeover
+        return enabled and may_grant
 
     @property
     def clients(self) -> dict[str, bool]:
@@ -196,12 +221,16 @@ class QuorumResource:
         return {each["name"]: int(each["brokerId"]) for each in found if "brokerId" in each}
 
     def client_hosts(self, secret: str) -> tuple[str, ...]:
-        """The further DNS names of a client's certificate. Controllers identify all nodes by
-        `node-N`.
+        """The further names of a client's certificate. Controllers identify all nodes by `node-N`,
+        and each other also by the host that they dial.
         """
         brokers = self.kafka_brokers
         named = {named_client_secret(self.name, name): node for name, node in brokers.items()}
-        return (node_name(named[secret]),) if secret in named else ()
+        node = named.get(secret)
+        if node is None:
+            return ()
+        address = self.kafka_controllers.get(node)
+        return (node_name(node), *(() if address is None else (parse_address(address)[0],)))
 
     @property
     def client_secrets(self) -> dict[str, str]:
@@ -245,6 +274,8 @@ class QuorumResource:
             invalid=self._invalid(),
             invalid_template=self._invalid_template(),
             recovers=self.recovery is not None,
+            is_takeover=self.is_takeover,
+            rolls_back=bool(self.part("takeover").get("rollBack", False)),
             fenced=naming.ordinals_of(self.name, self._to_fence),
             unknown_members=tuple(
                 name
@@ -276,6 +307,22 @@ class QuorumResource:
             return "a migration cannot begin with a backup"
         if self.is_migration and not (self.cluster_id and self.ids.first):
             return "a migration needs clusterId and firstNodeId"
+        return self._invalid_takeover() if self.is_takeover else ""
+
+    def _invalid_takeover(self) -> str:
+        if self.is_migration or self.recovery is not None:
+            return "a takeover can begin neither with a backup nor with a migration"
+        if not (self.cluster_id and self.ids.first):
+            return "a takeover needs clusterId and firstNodeId"
+        if not (self.has_kafka_listener and self.part("kafkaListener").get("name")):
+            return "a takeover needs kafkaListener.enabled and kafkaListener.name"
+        if self.is_tls and not self.kafka_listener_is_encrypted:
+            return f"a takeover needs kafkaListener.protocol {KAFKA_SSL}, or tls.enabled false"
+        if self.spec.get("hibernated", False):
+            return "a quorum cannot hibernate during a takeover"
+        for node in self.kafka_controllers:
+            if self.ids.ordinal(node) is not None:
+                return f"takeover.controllers has id {node}, which is that of a pod"
         return ""
 
     def _invalid_template(self) -> str:

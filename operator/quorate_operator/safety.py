@@ -1,8 +1,9 @@
 """The arithmetic of the plan: which voters are alive, which voter sets safe, which disks gone.
 
 A voter is alive if its own pod answers with the voter's directory id and is not being deleted, and
-the leader reports the voter as caught up. A voter set V is safe if it is not empty and
-|alive in V| >= |V| // 2 + 1.
+the leader reports the voter as caught up. A controller of Kafka that is taken over has no pod of
+the Quorum: it is alive if the leader reports it as caught up. A voter set V is safe if it is not
+empty and |alive in V| >= |V| // 2 + 1.
 """
 
 from __future__ import annotations
@@ -24,10 +25,13 @@ def alive(observed: Observed) -> frozenset[ReplicaKey]:
     view = observed.view
     if view is None:
         return frozenset()
-    return frozenset(v for v in view.voters if _is_alive(observed, view, v))
+    return frozenset(v for v in view.voters if is_alive(observed, view, v))
 
 
-def _is_alive(observed: Observed, view: LeaderView, replica: ReplicaKey) -> bool:
+def is_alive(observed: Observed, view: LeaderView, replica: ReplicaKey) -> bool:
+    """Whether a replica, voter or not, is alive."""
+    if observed.is_kafkas(replica):
+        return replica in view.caught_up
     node = observed.node_of(replica)
     return (
         node is not None
@@ -61,6 +65,13 @@ def is_majority_gone(observed: Observed) -> bool:
 def has_template(desired: Desired, observed: Observed) -> bool:
     """Whether pods may be made from the template of the spec."""
     return not (observed.forbidden or desired.invalid_template or observed.invalid_config)
+
+
+def wanted_ids(desired: Desired, observed: Observed) -> frozenset[int]:
+    """The node ids of the wanted voters."""
+    if desired.rolls_back:
+        return observed.kafka_ids
+    return frozenset(map(observed.ids.of, range(desired.replicas)))
 
 
 def size_for(desired: Desired, observed: Observed) -> int:

@@ -35,6 +35,8 @@ from quorate_operator.plan import (
     majority,
 )
 from quorate_operator.resource import QuorumResource
+from quorate_operator.safety import wanted_ids
+from quorate_operator.takeover import phase
 
 MESSAGE_CHARACTERS_MAX = 1024
 Said = tuple[bool | None, str, str]
@@ -59,6 +61,7 @@ URGENT = (
     Reason.DISK_REPLACEMENT_MANUAL,
     Reason.ROLLOUT_BLOCKED,
     Reason.FOREIGN_VOTER,
+    Reason.TAKEOVER_BLOCKED,
     Reason.HIBERNATION_BLOCKED,
     Reason.EXPANSION_REFUSED,
     Reason.FENCING_REFUSED,
@@ -98,6 +101,7 @@ def build(quorum: QuorumResource, seen: Snapshot, plan: OperatorPlan) -> Object:
         "currentAction": plan.text or _refused(plan),
         "storage": _storage(seen) or quorum.status.get("storage"),
         "migration": _migration(quorum, seen),
+        "takeover": _takeover(quorum, seen),
         "authority": _authority(seen),
         "members": list(_members(quorum, seen)),
         "conditions": written(quorum.status, quorum.generation, _conditions(quorum, seen, plan)),
@@ -153,6 +157,15 @@ def _migration(quorum: QuorumResource, seen: Snapshot) -> Object | None:
     }
 
 
+def _takeover(quorum: QuorumResource, seen: Snapshot) -> Object | None:
+    """How far the takeover is; the last known state without a leader."""
+    view, found = seen.observed.view, phase(quorum.desired, seen.observed)
+    if view is None or found is None:
+        return quorum.status.get("takeover") if quorum.is_takeover else None
+    kafkas = sorted(voter.id for voter in view.voters if seen.observed.is_kafkas(voter))
+    return {"phase": found.value, "kafkaVoters": kafkas}
+
+
 def _authority(seen: Snapshot) -> Object | None:
     if seen.authority is None:
         return None
@@ -191,7 +204,7 @@ def _conditions(quorum: QuorumResource, seen: Snapshot, plan: OperatorPlan) -> d
     action, doing = reason, refused
     if plan.action is not None:
         action, doing = type(plan.action).__name__, plan.text
-    wanted = {quorum.ids.of(ordinal) for ordinal in range(quorum.desired.replicas)}
+    wanted = wanted_ids(quorum.desired, observed)
     alive_ids = {voter.id for voter in alive(observed)}
     is_ready = plan.is_done and alive_ids == wanted
     missing = sorted(wanted - alive_ids)

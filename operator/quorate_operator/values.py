@@ -39,6 +39,10 @@ class Desired:
     """Why no pods may be made from the template, "" if they may."""
     recovers: bool = False
     """Whether the quorum begins with a backup."""
+    is_takeover: bool = False
+    """Whether the quorum is that of Kafka's controllers, which the pods join."""
+    rolls_back: bool = False
+    """Whether Kafka's controllers are the wanted voters again."""
     fenced: frozenset[int] = frozenset()
     """The ordinals of the members to fence."""
     unknown_members: tuple[str, ...] = ()
@@ -163,6 +167,8 @@ class Observed:
 
     ids: NodeIds = SAME_IDS
     """The node ids by ordinal."""
+    kafka_ids: frozenset[int] = frozenset()
+    """The node ids of the controllers of Kafka that are taken over."""
     size: int | None = None
     """The number of replicas of the StatefulSet, None if it does not exist."""
     is_template_pending: bool = False
@@ -228,6 +234,10 @@ class Observed:
     def node_of(self, voter: ReplicaKey) -> ObservedNode | None:
         """The node with a voter's id, regardless of its directory id."""
         return next((node for node in self.nodes if node.id == voter.id), None)
+
+    def is_kafkas(self, voter: ReplicaKey) -> bool:
+        """Whether a voter is a controller of Kafka that is taken over."""
+        return voter.id in self.kafka_ids
 
     def ordinal_of(self, voter: ReplicaKey) -> int | None:
         """The ordinal of a voter's pod; None if no pod can have the voter's id."""
@@ -392,6 +402,8 @@ class Reason(StrEnum):
     SCALE_DOWN_BLOCKED = "ScaleDownBlocked"
     ROLLOUT_BLOCKED = "RolloutBlocked"
     FOREIGN_VOTER = "ForeignVoter"
+    TAKEOVER_BLOCKED = "TakeoverBlocked"
+    ROLLED_BACK = "TakeoverRolledBack"
     APPROVAL_REQUIRED = "ApprovalRequired"
     WINDOW_CLOSED = "MaintenanceWindowClosed"
     FENCED = "Fenced"

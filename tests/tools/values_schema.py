@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from quorate_operator import crd_pod, external
+from quorate_operator import crd_pod, crd_takeover, external
 
 SCHEMA = Path(__file__).resolve().parents[2] / "charts/quorate/values.schema.json"
 WIDTH = 110
@@ -31,6 +31,7 @@ def definitions() -> dict[str, Any]:
     for name in SHARED:
         parts[name] = _strict(template["properties"][name], parts)
     parts["podTemplate"] = _strict(template, parts)
+    parts["takeover"] = _strict(crd_takeover.takeover(), parts)
     parts["external"] = _strict(external.external_access(), parts)
     return parts
 

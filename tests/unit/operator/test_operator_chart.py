@@ -485,6 +485,8 @@ def test_the_pipeline_is_scheduled_with_what_it_needs_to_connect(helm: str, tls:
         (["quorum.firstNodeId=1005"], "'not' failed"),
         (["quorum.firstNodeId=995"], "'not' failed"),
         (["quorum.clusterId=mine"], "does not match pattern"),
+        (["quorum.takeover.rollBack=true"], "controllers"),
+        (["quorum.kafkaListener.name=CONTROLLER", "brokers.enabled=true"], "'not' failed"),
         (["quorum.firstNodeId=0", *MIGRATION[1:]], "minimum: got 0, want 1"),
         (["quorum.clusterId=", MIGRATION[0], MIGRATION[2]], "minLength"),
         (["quorum.tls.certificateDays=0"], "minimum"),

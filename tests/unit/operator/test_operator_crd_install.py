@@ -18,7 +18,12 @@ from tests.unit.operator.fake_api import RefusedError, Store
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 DIGESTS = {
-    "quorums.quorate.dev": {1: "c5af8c1418a3abc6", 2: "f5ffbf5c67f80a14", 3: "37dea146d0a71744"},
+    "quorums.quorate.dev": {
+        1: "c5af8c1418a3abc6",
+        2: "f5ffbf5c67f80a14",
+        3: "37dea146d0a71744",
+        4: "91900764628709cf",
+    },
     "quorumbackups.quorate.dev": {1: "95919f71402a8b66"},
 }
 """The digest of each revision. A changed schema needs a new revision, and a new entry here."""

@@ -50,6 +50,8 @@ def refusing(images: Images) -> Iterator[Lab]:
         ({"clusterId": "-osK_z-yS4WP9LBCencUOA"}, "clusterId cannot be changed"),
         ({"migration": {"zookeeperConnect": "zk"}}, "a migration needs clusterId"),
         ({"migration": {"enabled": True}}, "zookeeperConnect"),
+        ({"takeover": {"controllers": [{"id": 1, "address": "c:9093"}]}}, "cannot be added later"),
+        ({"kafkaListener": {"name": "CONTROLLER"}}, "name cannot be changed"),
     ],
 )
 def test_what_would_break_it_is_refused(refusing: Lab, patch: dict[str, Any], said: str) -> None:
@@ -69,6 +71,46 @@ def test_what_would_break_it_is_refused(refusing: Lab, patch: dict[str, Any], sa
         text=True,
     )
     assert done.returncode != 0, done.stdout
+    assert said in done.stderr
+
+
+TAKEOVER: dict[str, Any] = {
+    "image": "quorate:test",
+    "clusterId": "-osK_z-yS4WP9LBCencUOA",
+    "firstNodeId": 3100,
+    "tls": {"enabled": False},
+    "kafkaListener": {"enabled": True, "name": "CONTROLLER"},
+    "takeover": {"controllers": [{"id": 3000, "address": "c0.kafka:9093"}]},
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({}, ""),
+        ({"tls": {"enabled": True}, "kafkaListener": {**TAKEOVER["kafkaListener"]}}, "or tls"),
+        ({"clusterId": None}, "a takeover needs clusterId"),
+        ({"firstNodeId": 0}, "a takeover needs firstNodeId"),
+        ({"firstNodeId": 2999}, "takeover.controllers has an id of a pod"),
+        ({"kafkaListener": {"enabled": True}}, "kafkaListener.name"),
+        ({"kafkaListener": {"enabled": True, "name": "RAFT"}}, "the name RAFT is that of"),
+        ({"migration": {"zookeeperConnect": "zk"}}, "exclude each other"),
+        ({"hibernated": True}, "cannot hibernate during a takeover"),
+        ({"takeover": {"controllers": []}}, "should have at least 1 items"),
+        ({"takeover": {"controllers": [{"id": 3000, "address": "c0"}]}}, "address"),
+    ],
+)
+def test_a_takeover_says_what_it_needs(refusing: Lab, change: dict[str, Any], said: str) -> None:
+    spec = {name: value for name, value in (TAKEOVER | change).items() if value is not None}
+    made = {
+        "apiVersion": "quorate.dev/v1alpha1",
+        "kind": "Quorum",
+        "metadata": {"name": "takeover"},
+        "spec": spec,
+    }
+    command = ("kubectl", "-n", refusing.namespace, "create", "--dry-run=server", "-f", "-")
+    done = subprocess.run(command, input=json.dumps(made), capture_output=True, text=True)
+    assert (done.returncode == 0) == (not said), done.stderr
     assert said in done.stderr
 
 

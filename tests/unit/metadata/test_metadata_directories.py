@@ -257,3 +257,17 @@ def test_a_failed_directory_lets_a_reassignment_end() -> None:
     cluster.heartbeat(2, offline_log_dirs=(directory(2),))
     found = cluster.partition("t")
     assert (found.replicas, found.isr, found.adding_replicas) == ((3, 2), (3,), ())
+
+
+def test_a_failed_directory_moves_partitions_that_others_lead_without_a_directory() -> None:
+    cluster = Cluster(3)
+    cluster.register(2, log_dirs=(directory(2), OTHER))
+    topic_id = cluster.create("t", (1, 2, 3))
+    assert assign(cluster, (directory(1), topic_id, 0)) == [E.NONE]
+    assert assign(cluster, (directory(2), topic_id, 0), broker=2) == [E.NONE]
+    cluster.propose("t", (1, 3))
+    cluster.register(1, log_dirs=(THIRD,))
+    assert cluster.partition("t").leader == 1, "it is the same process"
+    cluster.heartbeat(2, offline_log_dirs=(directory(2),))
+    found = cluster.partition("t")
+    assert (found.leader, found.isr) == (3, (1, 3))

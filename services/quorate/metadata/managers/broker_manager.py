@@ -397,23 +397,18 @@ def _directories_failed(
 ) -> list[MetadataRecord]:
     """Remove the broker's replicas in failed directories from ISRs and leadership (KIP-858).
 
-    As in Kafka, the reassignments of partitions with a replica in these directories may end, and
-    leaderless ones may get another leader.
+    As in Kafka, every partition with a replica in these directories changes as far as it can: its
+    reassignment may end, and it may get another leader in place of none or of one without a
+    directory.
     """
     gone = set(failed) & set(broker.log_dirs)
     left = tuple(directory for directory in broker.log_dirs if directory not in gone)
     if not gone:
         return []
     records: list[MetadataRecord] = []
-    keys = dict.fromkeys(context.index.in_isr.get(broker.broker_id, ()))
-    keys |= dict.fromkeys(context.index.waiting_for.get(broker.broker_id, ()))
-    keys |= dict.fromkeys(context.index.reassigning)
-    if not context.elr_enabled:
-        # Partitions that still have eligible replicas lose them.
-        for eligible in context.index.in_elr.values():
-            keys |= dict.fromkeys(eligible)
-    for key in keys:
-        partition = context.partition(key)
+    for partition in context.image.topics.all_partitions():
+        if broker.broker_id not in partition.replicas:
+            continue
         where = dict(zip(partition.replicas, partition.directories, strict=False))
         if where.get(broker.broker_id) not in gone:
             continue

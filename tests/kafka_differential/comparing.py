@@ -258,7 +258,7 @@ def compare_records(
         for each, side in zip((kafkas, quorates), sides, strict=True)
     ]
     texts = [[_shown(record) for record in each] for each in found]
-    if _changes_twice(kafkas):
+    if _changes_twice(kafkas) or _changes_twice(quorates):
         request = f"{request} {TWICE}"
     if found[0] != found[1]:
         shown = [

@@ -101,7 +101,7 @@ REASONS: Final[Sequence[Reason]] = (
     Reason(
         f"AssignReplicasToDirs {TWICE}: records: .*",
         "a replica that is assigned to a failed directory leaves the ISR: in Kafka, this second "
-        "change starts from the state before the first, and may undo it",
+        "change starts from the state before the first, and may undo it or be left out",
     ),
     Reason(
         "AlterPartitionReassignments that loses the ISR: (records|response): .*",

@@ -8,6 +8,11 @@ from quorate_operator import schema
 from quorate_operator.crd_rules import Schema, kept_as_created
 from quorate_operator.naming import KAFKA_SSL, NODES_MAX, RAFT_LISTENER
 
+ADDRESS: Final = (
+    r"^([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):"
+    r"([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])$"
+)
+"""A host name, an IPv4 address or one of IPv6 in brackets, and a port."""
 RULES_OF_LISTENER: Final[list[Schema]] = [
     kept_as_created("name"),
     {
@@ -34,7 +39,7 @@ def takeover() -> Schema:
             "id": schema.integer("Its node.id.", minimum=0),
             "address": schema.text(
                 "HOST:PORT of its listener, as the pods and Kafka's controllers reach it.",
-                pattern=r"^[^,\s]+:[0-9]{1,5}$",
+                pattern=ADDRESS,
                 maxLength=300,
             ),
         },

@@ -44,6 +44,7 @@ MOVED_LAST_KNOWN: Final = "that moves a last known leader"
 OTHER_FACTOR: Final = "of another replication factor than that of partition 0"
 """Of the change of such a partition, if min.insync.replicas is not below both."""
 AGAIN_UNCLEAN: Final = "of an unclean election before the last one was recovered from"
+"""Of the change by which a partition that has not recovered gets a leader out of sync."""
 TWICE: Final = "that changes a partition twice"
 TEMPLATE_MAX: Final = 120
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,8 +11,8 @@ from typing import Any, NamedTuple
 import pytest
 from quorate.controller.config_reader import load_config
 from quorate.raft.types import ReplicaKey
-from quorate.rpc.wire.limits import format_address
-from quorate_operator import manifests, pod
+from quorate.rpc.wire.limits import format_address, parse_address
+from quorate_operator import crd_takeover, manifests, pod
 from quorate_operator import plan as p
 from quorate_operator.naming import NodeIds
 from quorate_operator.resource import QuorumResource
@@ -356,6 +357,28 @@ def test_an_older_definition_may_have_accepted_it(change: dict[str, Any], said: 
     found = QuorumResource("meta", "lab", spec=SPEC | change).desired.invalid
     assert bool(found) == bool(said)
     assert said in found
+
+
+@pytest.mark.parametrize(
+    ("address", "parsed"),
+    [
+        ("c0.kafka:9093", ("c0.kafka", 9093)),
+        ("10.0.0.1:65535", ("10.0.0.1", 65535)),
+        ("[fd00::1]:1", ("fd00::1", 1)),
+        ("c0", None),
+        (":9093", None),
+        ("c0:65536", None),
+        ("c0:0", None),
+        ("fd00::1:9093", None),
+        ("c0:9093,c1:9093", None),
+    ],
+)
+def test_the_api_server_accepts_only_addresses_that_can_be_parsed(
+    address: str, parsed: tuple[str, int] | None
+) -> None:
+    assert bool(re.search(crd_takeover.ADDRESS, address)) == (parsed is not None)
+    if parsed is not None:
+        assert parse_address(address) == parsed
 
 
 def test_kafkas_controllers_vote_with_certificates_of_the_operator() -> None:

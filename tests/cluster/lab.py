@@ -164,7 +164,7 @@ class Lab:
         return found
 
     def condition(self, name: str, status: Object | None = None) -> Object:
-        conditions = (status or self.status).get("conditions") or ()
+        conditions = (self.status if status is None else status).get("conditions") or ()
         found: Object = next((c for c in conditions if c["type"] == name), {})
         return found
 

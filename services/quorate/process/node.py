@@ -32,6 +32,7 @@ from quorate.rpc.client.transport import Peers, PeerTransport
 from quorate.rpc.tls import TlsConfig
 from quorate.runtime.clock import Clock
 from quorate.runtime.driver import RaftDriver
+from quorate.runtime.leader_search_log import LeaderSearchLog
 from quorate.runtime.metadata_loader import MetadataLoader
 from quorate.runtime.outbound import Outbound
 from quorate.runtime.snapshot_policy import SnapshotPolicy
@@ -110,6 +111,7 @@ class MetadataReplica:
             on_leadership=self._leadership_changed,
             traces=traces,
         )
+        self._search_log = LeaderSearchLog(self.driver, shutdown.fail)
         self.snapshotter = Snapshotter(self.driver, policy or SnapshotPolicy(), self.loader)
         self._context = context
 
@@ -117,6 +119,7 @@ class MetadataReplica:
         """The components of the node, in start order."""
         return (
             Component("driver", self._start, self.driver.close),
+            Component.of("leader search log", self._search_log),
             Component("loader", self.loader.start, self.loader.stop),
             Component("snapshotter", self.snapshotter.start, self.snapshotter.stop),
         )

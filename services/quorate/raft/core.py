@@ -72,6 +72,7 @@ class Inflight:
 
     request: object
     epoch: int
+    endpoint: Endpoint
     replica_id: int | None
     deadline_ms: int
 
@@ -239,11 +240,14 @@ class Core:
     def respond(self, request_id: int, response: Response) -> None:
         self.outputs.append(Respond(request_id, response))
 
-    def new_request(self, request: object, replica_id: int | None, timeout_ms: int) -> int:
+    def new_request(
+        self, endpoint: Endpoint, request: object, replica_id: int | None, timeout_ms: int
+    ) -> int:
         """Register an outbound request; its answer is ignored once role and epoch moved on."""
         self._last_request_id = request_id = self._last_request_id + 1
         deadline_ms = self.now_ms + timeout_ms
-        self.inflight[request_id] = Inflight(request, self.epoch, replica_id, deadline_ms)
+        sent = Inflight(request, self.epoch, endpoint, replica_id, deadline_ms)
+        self.inflight[request_id] = sent
         if deadline_ms < self.due_ms:  # noqa: PLR1730 - once a message: a call costs more
             self.due_ms = deadline_ms
         return request_id
@@ -261,7 +265,7 @@ class Core:
         (long polls).
         """
         timeout_ms = self.config.request_timeout_ms + extra_ms
-        request_id = self.new_request(request, replica_id, timeout_ms)
+        request_id = self.new_request(endpoint, request, replica_id, timeout_ms)
         self.outputs.append(Send(request_id, endpoint, request, timeout_ms, replica_id, to_leader))
         return request_id
 

@@ -437,8 +437,8 @@ def _maybe_join(core: Core, role: Follower) -> None:
         isinstance(entry.request, AddVoterRequest | RemoveVoterRequest)
         for entry in core.inflight.values()
     ):
-        request_id = core.new_request(request, role.leader_id, timeout_ms)
         endpoint = core.config.peer_endpoint(role.leader_endpoints)
+        request_id = core.new_request(endpoint, request, role.leader_id, timeout_ms)
         core.emit(SendAdmin(request_id, endpoint, request, timeout_ms))
 
 

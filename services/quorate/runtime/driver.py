@@ -91,7 +91,7 @@ class RaftDriver:
     on_append: called with the offset and the bytes of each data batch that this replica appends as
     the leader, within the step that appends it. Set it while the replica leads.
     traces: traces sampled appends; None disables tracing.
-    contacts: how peers responded to requests other than Fetch, and the failures of all.
+    contacts: how peers responded to requests, but for a leader's responses to Fetch.
     """
 
     def __init__(
@@ -235,7 +235,7 @@ class RaftDriver:
             return
         if self.traces is not None and isinstance(response, FetchResponse) and response.traces:
             self.traces.fetched(response.traces)
-        if not isinstance(response, FetchResponse):
+        if not isinstance(response, FetchResponse) or response.error is not ErrorCode.NONE:
             self._note_contact(request_id)
         self._step(lambda now_ms: self.node.handle_response(request_id, response, now_ms))
 
@@ -252,7 +252,7 @@ class RaftDriver:
     def _note_contact(self, request_id: int, failure: str = "") -> None:
         sent = self.node.core.inflight.get(request_id)
         if sent is not None:
-            self.contacts.note(sent.replica_id, self._clock.now_ms(), failure)
+            self.contacts.note(sent.endpoint, self._clock.now_ms(), failure)
 
     def connection_lost(self, leader_id: int) -> None:
         """Report to the node that the stream to this leader broke."""

@@ -16,10 +16,8 @@ from collections.abc import Callable, Iterable
 from quorate.raft import outputs as out
 from quorate.raft.outputs import RoleName
 from quorate.raft.roles import Candidate, Follower, Prospective, Role, Unattached
-from quorate.raft.types import Voter
-from quorate.rpc.wire.limits import format_address
 from quorate.runtime.driver import RaftDriver
-from quorate.runtime.peer_contacts import plain_reason
+from quorate.runtime.peer_contacts import plain_reason, voter_address
 
 LOGGER = logging.getLogger("quorate.controller")
 
@@ -115,9 +113,9 @@ class ElectionLog:
         for voter in ballot.voters:
             if voter.id == core.local.id or voter.id in ballot.granted | ballot.granted_if_all:
                 continue
-            address = voter_address(self._driver, voter)
+            address = voter_address(core.config, voter)
             shown = f"{voter.id} at {address}" if address else f"{voter.id}"
-            contact = contacts.since(voter.id, began_ms)
+            contact = contacts.with_voter(core.config, voter, began_ms)
             if voter.id in ballot.rejected or (contact is not None and not contact.failure):
                 denied.append(shown)
             else:
@@ -148,14 +146,6 @@ def has_failed(election: Prospective | Candidate, change: out.RoleChanged, role:
         return change.role is RoleName.PROSPECTIVE
     voted = role.voted if isinstance(role, Unattached) else election.voted
     return change.role is RoleName.UNATTACHED and voted == election.voted
-
-
-def voter_address(driver: RaftDriver, voter: Voter) -> str:
-    """The address at which this replica connects to a voter; "" if it has none."""
-    if not voter.endpoints:
-        return ""
-    endpoint = driver.node.core.config.peer_endpoint(voter.endpoints)
-    return format_address(endpoint.host, endpoint.port)
 
 
 def _voters(shown: Iterable[str]) -> str:

@@ -14,8 +14,8 @@ from quorate.raft.roles import Leader
 from quorate.raft.types import ReplicaKey, Voter
 from quorate.rpc.cancellation import cancel_tasks
 from quorate.runtime.driver import RaftDriver
-from quorate.runtime.election_log import ElectionLog, voter_address
-from quorate.runtime.peer_contacts import plain_reason
+from quorate.runtime.election_log import ElectionLog
+from quorate.runtime.peer_contacts import plain_reason, voter_address
 from quorate.runtime.tasks import supervise
 
 LOGGER = logging.getLogger("quorate.controller")
@@ -75,14 +75,15 @@ class VoterWatch:
         self._suspected = silent
 
     def _log_loss(self, leader: Leader, voter: Voter, now_ms: int) -> None:
-        core, address = self._driver.node.core, voter_address(self._driver, voter)
+        core = self._driver.node.core
+        address = voter_address(core.config, voter)
         last_ms = self._lost[voter.key]
         progress = progress_of(leader, voter)
         seconds = (now_ms - last_ms) / 1000
         since = f"last fetch {seconds:.1f} s ago"
         if progress is None or progress.last_fetch_ms < 0:
             since = f"no fetch since this controller became the leader {seconds:.1f} s ago"
-        contact = self._driver.contacts.since(voter.id, last_ms)
+        contact = self._driver.contacts.with_voter(core.config, voter, last_ms)
         if contact is not None and contact.failure:
             since = f"{since}, {plain_reason(contact.failure, address)}"
         count, majority = len(core.voters), core.voters.majority
@@ -98,7 +99,7 @@ class VoterWatch:
         )
 
     def _log_return(self, voter: Voter, absent_ms: int) -> None:
-        shown = _shown(voter, voter_address(self._driver, voter))
+        shown = _shown(voter, voter_address(self._driver.node.core.config, voter))
         LOGGER.info("voter %s fetches again, after %.1f s", shown, absent_ms / 1000)
 
 

@@ -13,7 +13,7 @@ from quorate.runtime.election_log import CHANGED_S, REPEAT_S, ElectionLog
 from quorate.runtime.peer_contacts import PEERS_MAX, PeerContacts, plain_reason
 from quorate.runtime.voter_watch import PERIOD_S, VoterWatch
 
-from tests.unit.runtime.replicas import Replica, leader_of, trio, until, voters
+from tests.unit.runtime.replicas import Replica, address, leader_of, trio, until, voters
 
 TIMES: dict[str, Any] = {"election_timeout_ms": 200, "fetch_timeout_ms": 2_500}
 """A process that stands still for a second loses neither a leader nor a voter."""
@@ -169,15 +169,13 @@ async def test_a_denied_vote_is_no_missing_response(tmp_path: Path, said: Said) 
 
 def test_contacts_are_bounded_and_forget_the_oldest() -> None:
     contacts = PeerContacts()
-    contacts.note(None, 1, "nobody was named")
-    for peer_id in range(PEERS_MAX + 1):
-        contacts.note(peer_id, peer_id, "refused")
-    assert contacts.since(0, 0) is None
-    assert contacts.since(5, 6) is None, "that was before"
-    contacts.note(5, 100)
-    last = contacts.since(5, 6)
-    assert last is not None
-    assert last.failure == ""
+    peers = [address(node_id) for node_id in range(PEERS_MAX + 1)]
+    for at_ms, peer in enumerate(peers):
+        contacts.note(peer, at_ms, "refused")
+    assert contacts.since(0).keys() == set(peers[1:])
+    assert peers[5] not in contacts.since(6), "that was before"
+    contacts.note(peers[5], 100)
+    assert contacts.since(6)[peers[5]].failure == ""
 
 
 @pytest.mark.parametrize(

@@ -218,8 +218,9 @@ def _network_policy(quorum: QuorumResource) -> Object:
     anywhere: Object = {"namespaceSelector": {}}
     labels = {naming.NAME_LABEL: "quorate", naming.COMPONENT_LABEL: "operator"}
     operator: Object = {**anywhere, "podSelector": {"matchLabels": labels}}
+    pods: Object = {"podSelector": {"matchLabels": naming.selector(quorum.name)}}
     clients: Object = {**anywhere, "podSelector": {"matchLabels": {CLIENT_LABEL: "true"}}}
-    sources = [{"podSelector": {"matchLabels": naming.selector(quorum.name)}}, operator, clients]
+    sources = [pods, operator, clients]
     readers = quorum.part("networkPolicy").get("metricsFrom") or []
     ingress: list[Object] = [{"from": sources, "ports": [{"port": PORT, "protocol": "TCP"}]}]
     if quorum.external is not None:
@@ -230,8 +231,9 @@ def _network_policy(quorum: QuorumResource) -> Object:
     if quorum.has_kafka_listener:
         brokers = quorum.part("networkPolicy").get("brokersFrom")
         brokers = [clients] if brokers is None else brokers
-        if brokers:
-            ingress.append({"from": brokers, "ports": [{"port": KAFKA_PORT, "protocol": "TCP"}]})
+        # In a takeover, the pods talk to each other there.
+        kafka = {"from": [pods, *brokers], "ports": [{"port": KAFKA_PORT, "protocol": "TCP"}]}
+        ingress.append(kafka)
     if readers:  # an empty `from` in a policy allows all sources
         ingress.append({"from": readers, "ports": [{"port": HTTP_PORT, "protocol": "TCP"}]})
     return _object(

@@ -305,10 +305,12 @@ def test_brokers_are_let_in_by_label_or_by_name() -> None:
 
     labels = {manifests.CLIENT_LABEL: "true"}
     clients = {"namespaceSelector": {}, "podSelector": {"matchLabels": labels}}
-    assert sources() == [[clients]]
+    pods = {"podSelector": {"matchLabels": naming.selector("q")}}
+    assert sources() == [[pods, clients]]
     named = [{"ipBlock": {"cidr": "10.0.0.0/8"}}]
-    assert sources(brokersFrom=named) == [named]
-    assert sources(brokersFrom=[]) == []
+    # In a takeover of Kafka's controllers, the pods vote there.
+    assert sources(brokersFrom=named) == [[pods, *named]]
+    assert sources(brokersFrom=[]) == [[pods]]
     assert all(rule["ports"][0]["port"] != naming.KAFKA_PORT for rule in policy())
 
 

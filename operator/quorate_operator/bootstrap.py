@@ -103,8 +103,6 @@ def bootstrap(desired: Desired, observed: Observed) -> OperatorPlan:
             MarkBootstrapped(observed.record.cluster_id),
             "a leader was elected: create the bootstrap marker",
         )
-    if desired.is_takeover:
-        return _join(desired, observed)
     seed = observed.node(SEED)
     formatted = [node.id for node in observed.nodes if node.is_formatted]
     seed_id = observed.ids.of(SEED)
@@ -128,18 +126,15 @@ def bootstrap(desired: Desired, observed: Observed) -> OperatorPlan:
     )
 
 
-def _join(desired: Desired, observed: Observed) -> OperatorPlan:
-    """Let the pods join the quorum of Kafka's controllers. None is ever formatted standalone."""
+def _join(desired: Desired, observed: Observed) -> tuple[Action, str] | None:
+    """Format a pod to join Kafka's controllers: without one, nobody says who leads."""
     assert observed.record is not None
     for node in observed.nodes:
         if node.is_empty and not node.terminating and node.ordinal < desired.replicas:
             action = FormatNode(node.ordinal, node.uid, observed.record.cluster_id)
-            text = f"format node {node.id} to join Kafka's controllers"
             if not any(map(observed.failure, targets(action))):
-                return OperatorPlan(action, text)
-    problems = [f"node {node.id}: {node.problem}" for node in observed.nodes if not node.answers]
-    text = "; ".join(["no leader of Kafka's controllers is known", *problems])
-    return restart_dead(observed) or waiting(Reason.WAITING_FOR_LEADER, text)
+                return action, f"format node {node.id} to join Kafka's controllers"
+    return None
 
 
 def recover(desired: Desired, observed: Observed) -> OperatorPlan | None:
@@ -203,6 +198,10 @@ def _first_record(desired: Desired, observed: Observed) -> OperatorPlan:
 
 
 def _new_cluster(desired: Desired, observed: Observed) -> OperatorPlan:
+    if desired.is_takeover:
+        # It is never to be started, not even by an operator that knows of no takeovers.
+        action = CreateRecord(desired.cluster_id, adopted=True)
+        return OperatorPlan(action, f"record the cluster {desired.cluster_id} of Kafka")
     if observed.known_cluster_id:
         return waiting(
             Reason.BOOTSTRAP_RECORD_LOST,
@@ -222,6 +221,8 @@ def without_leader(desired: Desired, observed: Observed) -> OperatorPlan:
         size = size_for(desired, observed)
         if observed.foreign_volumes.isdisjoint(range(size)):
             found = Resize(size, 0), f"wake: create the pods up to ordinal {size - 1}"
+    if found is None and desired.is_takeover and not desired.rolls_back:
+        found = _join(desired, observed)
     if found is not None:
         return OperatorPlan(*found)
     problems = [f"node {node.id}: {_problem(node)}" for node in observed.nodes if not node.answers]

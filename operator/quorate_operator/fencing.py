@@ -116,7 +116,11 @@ def _step(
 ) -> OperatorPlan | None:
     """The next step to fence a member; None to wait. unwanted: who shall not lead."""
     if node.key == view.leader:
-        others = sorted(alive - {node.key}, key=lambda v: (observed.ordinal_of(v) in unwanted, v))
+        others = sorted(
+            alive - {node.key},
+            # Kafka's controllers cannot transfer leadership back.
+            key=lambda v: (observed.is_kafkas(v), observed.ordinal_of(v) in unwanted, v),
+        )
         text = f"transfer leadership to {others[0]}, because node {node.id} will be fenced"
         return OperatorPlan(TransferLeadership(others[0]), text)
     if node.ordinal not in observed.fenced:

@@ -14,11 +14,11 @@ and `OperatorPlan.refusals` lists what the plan holds back:
     Then the Kubernetes objects themselves: those that pods need, and the StatefulSet.
  1. Not bootstrapped: create the record, then format the seed standalone, once, or restore a backup
     to its volume before there are pods. When a leader has been seen, create the marker; after that
-    no node is ever formatted standalone again.
+    no node is ever formatted standalone again. In a takeover of Kafka's controllers, none ever is.
  2. A disk of another cluster: stop. ZooKeeper holds another cluster (checked before step 1): stop,
     but restart dead outdated pods.
- 3. No leader: wait. (Pods of wanted nodes and known voters may be created, and dead outdated pods
-    restarted.)
+ 3. No leader: wait. (Pods of wanted nodes and known voters may be created, dead outdated pods
+    restarted, and, in a takeover, empty nodes formatted to join.)
  4. A voter set change is uncommitted: wait. Otherwise members are fenced on request, if that is
     safe (`fencing`). They are unfenced without a leader, too.
  5. A voter whose disk was replaced, or a dead surplus voter: remove it, if that is safe.
@@ -27,7 +27,7 @@ and `OperatorPlan.refusals` lists what the plan holds back:
  8. A wanted node or a dead voter without a pod: create the pod.
  9. A live surplus voter, the highest ordinal first, the leader last after a transfer: remove it, if
     all wanted nodes are live voters and the removal is safe.
-    In a takeover of Kafka's controllers, `takeover` does steps 7 and 9 until none is a voter.
+    In a takeover, `takeover` does steps 7 and 9 until none of Kafka's controllers is a voter.
 10. A surplus pod that is not a voter: shrink the StatefulSet, whose retention policy decides about
     the volume.
 11. A broker that lacks rights: grant them, before an authorizer requires them.

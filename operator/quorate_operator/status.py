@@ -209,7 +209,8 @@ def _conditions(quorum: QuorumResource, seen: Snapshot, plan: OperatorPlan) -> d
     is_ready = plan.is_done and alive_ids == wanted
     missing = sorted(wanted - alive_ids)
     is_asleep = plan.refuses(Reason.HIBERNATED)
-    stopped = plan.action is None and (is_asleep or not plan.refusals)
+    is_over = is_asleep or plan.refuses(Reason.ROLLED_BACK) or not plan.refusals
+    stopped = plan.action is None and is_over
     is_changing = not stopped and not quorum.desired.paused
     return {
         "Ready": (is_ready, reason if worst else action, refused or doing),

@@ -5,9 +5,9 @@ time: a voter is added when it has caught up, then a surplus one is removed, the
 roll back, Kafka's controllers, which run on as observers, replace the pods in the same way.
 
 Rules:
-1. Nothing is changed unless all voters are alive. Only Kafka's dead voters are removed, once all
-   wanted voters are alive: a voter that comes back may be needed.
-2. Nothing is changed while there is a voter that is neither a pod nor named in the spec.
+1. No voter is added or removed unless all voters are alive. But dead surplus voters are removed
+   once all wanted ones are alive, and dead pods do not hold up a rollback: they may be its reason.
+2. No voter is added or removed while there is one that is neither a pod nor named in the spec.
 3. There are never more voters than the larger side has controllers, plus one.
 4. Kafka's controllers cannot transfer leadership: a leader that is removed resigns (KIP-853).
 
@@ -48,8 +48,8 @@ def phase(desired: Desired, observed: Observed) -> TakeoverPhase | None:
     """How far the takeover is; None without a takeover, or without a leader."""
     if not desired.is_takeover or observed.view is None:
         return None
-    voters = observed.view.voters
-    ours = {voter for voter in voters if not observed.is_kafkas(voter)}
+    voters = observed.view.voters | observed.view.committed
+    ours = {voter for voter in voters if observed.ordinal_of(voter) is not None}
     if desired.rolls_back:
         return TakeoverPhase.ROLLING_BACK if ours else TakeoverPhase.ROLLED_BACK
     if ours == voters:
@@ -79,9 +79,10 @@ def take_over(
     wanted = wanted_ids(desired, observed)
     surplus = [voter for voter in sorted(view.voters) if voter.id not in wanted]
     missing = wanted - {voter.id for voter in view.voters & alive}
-    unwell = view.voters - alive
-    if unwell and (missing or any(not observed.is_kafkas(voter) for voter in unwell)):
-        shown = ", ".join(map(str, sorted(unwell)))
+    stops = missing and not desired.rolls_back
+    unwell = [v for v in sorted(view.voters - alive) if stops or v.id in wanted]
+    if unwell:
+        shown = ", ".join(map(str, unwell))
         return _blocked(f"waiting until these voters are alive: {shown}")
     most = max(desired.replicas, len(observed.kafka_ids))
     if surplus and (not missing or len(view.voters) > most):

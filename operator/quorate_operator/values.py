@@ -139,7 +139,7 @@ class BootstrapRecord:
 
     cluster_id: str
     adopted: bool = False
-    """Whether disks of that cluster existed before the record."""
+    """Whether the cluster existed before the record: its disks, or Kafka's controllers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +266,7 @@ class CreateRecord:
     """Create the bootstrap record."""
 
     cluster_id: str | None = None
-    """The id of the disks that were found (`adopted`), or the spec's; None for a new one."""
+    """The id of the cluster that was found (`adopted`), or the spec's; None for a new one."""
     adopted: bool = False
 
 

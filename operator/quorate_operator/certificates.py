@@ -305,7 +305,7 @@ class Issuer:
     ) -> dict[str, str]:
         """The files of a client, named as in a Secret of type kubernetes.io/tls.
 
-        hosts: the DNS names of its certificate besides `name`.
+        hosts: the DNS names and IP addresses in its certificate besides `name`.
         """
         kept = self._kept(known, "tls", hosts)
         if kept is None or has_other_names(kept.certificate, name, hosts):

@@ -339,8 +339,8 @@ def _spec() -> Schema:
             ),
             "authorization": schema.object(
                 "Authorization of requests. Needs certificates from the operator's own authority. "
-                "Without TLS, with cert-manager, or with a PLAINTEXT listener for Kafka brokers, "
-                "configure the authorizer in config instead.",
+                "Without TLS, with cert-manager, with a PLAINTEXT listener for Kafka brokers, or "
+                "during a takeover, configure the authorizer in config instead.",
                 {
                     "enabled": schema.boolean(
                         "Enables the authorizer. The operator, the nodes, NAME-client-tls and "

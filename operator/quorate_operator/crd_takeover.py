@@ -92,6 +92,11 @@ def rules_of_takeover() -> list[Schema]:
     without = "!has(self.takeover) || "
     rules = {
         "has(oldSelf.takeover) || !has(self.takeover)": "takeover cannot be added later",
+        "!has(oldSelf.takeover) || has(self.takeover) || (has(self.kafkaListener) && "
+        "self.kafkaListener.enabled)": (
+            "kafkaListener.enabled must stay when takeover is removed: Kafka's brokers connect to "
+            "that listener"
+        ),
         f"{without}!has(self.bootstrap)": "a takeover cannot begin with a backup",
         f"{without}!has(self.hibernated) || !self.hibernated": (
             "a quorum cannot hibernate during a takeover: Kafka's controllers need its voters"

@@ -20,9 +20,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from opentelemetry import trace
@@ -47,7 +49,7 @@ from quorate_operator.authority import (
 )
 from quorate_operator.broker_rights import rights
 from quorate_operator.kube import Kube, KubeError
-from quorate_operator.made import as_made
+from quorate_operator.made import as_made, claims_of, class_of, fenced_by
 from quorate_operator.naming import Object
 from quorate_operator.observe import (
     Locate,
@@ -64,6 +66,9 @@ from quorate_operator.writer import MANAGER, ActionFailedError, LeaseLostError, 
 LOGGER = logging.getLogger(__name__)
 TRACER = trace.get_tracer("quorate.operator")
 
+ORPHANED_S = 20.0
+"""How long a StatefulSet that is deleted may take to release its pods."""
+ORPHANED_POLL_S = 0.2
 MEMBERSHIP_TIMEOUT_MS = 8_000
 """The timeout of voter set changes and leadership transfers; shorter than a lease."""
 
@@ -99,7 +104,9 @@ class Actor(ObjectWriter):
     ) -> None:
         match action:
             case p.CreateStatefulSet(replicas):
-                await self._create_stateful_set(quorum, replicas)
+                await self._create_stateful_set(quorum, seen, replicas)
+            case p.RecreateStatefulSet():
+                await self._recreate(quorum, seen)
             case p.ApplyObjects(names):
                 await self._apply(quorum, seen, names)
             case p.CreateRecord(cluster_id, adopted):
@@ -113,6 +120,7 @@ class Actor(ObjectWriter):
             case p.Resize(replicas, before):
                 await self._resize(quorum, seen, replicas, before)
             case p.RestartPod(ordinal, uid):
+                await self._keep_volumes(quorum, seen, {ordinal})
                 name = naming.pod(quorum.name, ordinal)
                 version = seen.pods[ordinal]["metadata"]["resourceVersion"]
                 await self.mutate(
@@ -147,16 +155,61 @@ class Actor(ObjectWriter):
                 raise ActionFailedError(f"{kind}/{name} exists and is not the Quorum's") from None
         await self.create_once(quorum, recovery.job(quorum, cluster_id))
 
-    async def _create_stateful_set(self, quorum: QuorumResource, replicas: int) -> None:
-        manifest = manifests.objects(quorum)[f"StatefulSet/{quorum.name}"]
-        manifest["spec"]["replicas"] = replicas
-        await self.create_once(quorum, manifest)
+    async def _create_stateful_set(
+        self, quorum: QuorumResource, seen: Snapshot, replicas: int
+    ) -> None:
+        # Pods may outlive a StatefulSet, and those that were fenced stay fenced.
+        fenced = frozenset(node.ordinal for node in seen.observed.nodes if node.is_fenced)
+        await self.create_once(quorum, _stateful_set(replace(quorum, fenced=fenced), replicas))
+
+    async def _recreate(self, quorum: QuorumResource, seen: Snapshot) -> None:
+        assert seen.stateful_set is not None
+        assert seen.observed.size is not None
+        kind, name, metadata = "StatefulSet", quorum.name, seen.stateful_set["metadata"]
+        fenced = fenced_by(seen.stateful_set, name)
+        made = _stateful_set(replace(quorum, fenced=fenced), seen.observed.size)
+        await self._admit(quorum, made)
+        delete = partial(self._kube.delete, orphan=True)
+        where = (kind, quorum.namespace, name)
+        gone = self.again(delete, *where, metadata["uid"], metadata["resourceVersion"])
+        await self.mutate(f"delete {kind}/{name} {metadata['uid']} without its pods", gone)
+        deadline = time.monotonic() + ORPHANED_S
+        while await self.again(self._kube.get, *where) is not None:
+            if time.monotonic() > deadline:
+                raise ActionFailedError(f"{kind}/{name} has not released its pods in time")
+            await asyncio.sleep(ORPHANED_POLL_S)
+        await self.create_once(quorum, made)
+
+    async def _admit(self, quorum: QuorumResource, made: Object) -> None:
+        """Let the API server admit a StatefulSet under another name, without creating it."""
+        body = {**made, "metadata": {**made["metadata"], "name": f"{quorum.name}-dry-run"}}
+        admit = partial(self._kube.create, dry_run=True)
+        found = await self.again(admit, made["kind"], quorum.namespace, body, MANAGER)
+        admitted, wanted = class_of(claims_of(found)), quorum.volume_class
+        if admitted != wanted:
+            text = f"the API server changes the StorageClass {wanted!r} to {admitted!r}"
+            raise ActionFailedError(text)
+
+    async def _keep_volumes(
+        self, quorum: QuorumResource, seen: Snapshot, ordinals: Collection[int]
+    ) -> None:
+        """Check that no volume has come to go with its pod since the plan saw its claim."""
+        for ordinal in ordinals:
+            known = (seen.claims.get(ordinal) or {}).get("metadata", {})
+            if not known or known.get("deletionTimestamp"):
+                continue
+            name = naming.claim(quorum.name, ordinal)
+            where = ("PersistentVolumeClaim", quorum.namespace, name)
+            found = await self.again(self._kube.get, *where)
+            if found is not None and found["metadata"].get("deletionTimestamp"):
+                raise ActionFailedError(f"PersistentVolumeClaim/{name} has been deleted meanwhile")
 
     async def _resize(
         self, quorum: QuorumResource, seen: Snapshot, replicas: int, before: int
     ) -> None:
         assert seen.stateful_set is not None
         assert seen.observed.size == before, "the plan is based on this observation"
+        await self._keep_volumes(quorum, seen, set(range(replicas, before)))
         version = seen.stateful_set["metadata"]["resourceVersion"]
         body = {"metadata": {"resourceVersion": version}, "spec": {"replicas": replicas}}
         await self.mutate(
@@ -360,6 +413,12 @@ class Actor(ObjectWriter):
         if quorum.has_kafka_listener:
             found.append(Endpoint(quorum.kafka_listener, host, naming.KAFKA_PORT))
         return found
+
+
+def _stateful_set(quorum: QuorumResource, replicas: int) -> Object:
+    made = manifests.objects(replace(quorum, size=replicas))[f"StatefulSet/{quorum.name}"]
+    made["spec"]["replicas"] = replicas
+    return made
 
 
 def _authority_name(quorum: QuorumResource) -> str:

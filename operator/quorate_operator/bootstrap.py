@@ -9,6 +9,7 @@ from quorate.raft.types import ReplicaKey
 
 from quorate_operator.safety import ordinals, size_for
 from quorate_operator.values import (
+    CLAIM_DELETED,
     Action,
     CreateRecord,
     Desired,
@@ -22,7 +23,6 @@ from quorate_operator.values import (
     Resize,
     RestartPod,
     StartRestore,
-    targets,
 )
 
 SEED = 0
@@ -41,8 +41,12 @@ def create_pods(
 
     Not if one of them would mount a volume that is not the Quorum's.
     """
-    size, needed = observed.size or 0, needed_size(desired, observed, voters)
-    if size >= needed or not observed.foreign_volumes.isdisjoint(range(size, needed)):
+    size, needed = observed.size, needed_size(desired, observed, voters)
+    if (
+        size is None
+        or size >= needed
+        or not observed.foreign_volumes.isdisjoint(range(size, needed))
+    ):
         return None
     return Resize(needed, size), f"create the pods up to ordinal {needed - 1}"
 
@@ -103,7 +107,15 @@ def bootstrap(desired: Desired, observed: Observed) -> OperatorPlan:
             MarkBootstrapped(observed.record.cluster_id),
             "a leader was elected: create the bootstrap marker",
         )
+    if desired.is_takeover:  # with a record of an operator that knew of no takeovers
+        found = _join(desired, observed)
+        if found is not None:
+            return OperatorPlan(*found)
+        text = "no leader of Kafka's controllers is known"
+        return restart_dead(observed) or waiting(Reason.WAITING_FOR_LEADER, text)
     seed = observed.node(SEED)
+    if seed is not None and seed.is_empty and seed.loses_volume and not seed.terminating:
+        return OperatorPlan(RestartPod(SEED, seed.uid), f"restart pod {SEED}: {CLAIM_DELETED}")
     formatted = [node.id for node in observed.nodes if node.is_formatted]
     seed_id = observed.ids.of(SEED)
     if seed is not None and seed.is_empty and not seed.terminating:
@@ -131,9 +143,13 @@ def _join(desired: Desired, observed: Observed) -> tuple[Action, str] | None:
     assert observed.record is not None
     for node in observed.nodes:
         if node.is_empty and not node.terminating and node.ordinal < desired.replicas:
-            action = FormatNode(node.ordinal, node.uid, observed.record.cluster_id)
-            if not any(map(observed.failure, targets(action))):
-                return action, f"format node {node.id} to join Kafka's controllers"
+            action: Action = FormatNode(node.ordinal, node.uid, observed.record.cluster_id)
+            text = f"format node {node.id} to join Kafka's controllers"
+            if node.loses_volume:
+                action = RestartPod(node.ordinal, node.uid)
+                text = f"restart pod {node.ordinal}: {CLAIM_DELETED}"
+            if not observed.failure_of(action):
+                return action, text
     return None
 
 
@@ -240,7 +256,7 @@ def restart_dead(observed: Observed) -> OperatorPlan | None:
         for node in observed.nodes
         if node.restart_reason and is_dead(node) and not node.terminating
     ]
-    due = [each for each in found if not any(map(observed.failure, targets(each[0])))]
+    due = [each for each in found if not observed.failure_of(each[0])]
     for action, why in (due or found)[:1]:
         return OperatorPlan(action, f"restart pod {action.ordinal}: {why}, dead")
     return None
@@ -256,4 +272,7 @@ def _problem(node: ObservedNode | None) -> str:
         return "it has no pod yet"
     if node.answers:
         return "it does not lead yet"
-    return node.problem or "it does not answer yet"
+    problem = node.problem or "it does not answer yet"
+    if node.loses_volume and problem != CLAIM_DELETED:
+        problem += f"; its pod is not restarted, because {CLAIM_DELETED}"
+    return problem

@@ -29,11 +29,11 @@ def bytes_of(quantity: str) -> int:
 
 
 def observed_claim(ordinal: int, claim: Object, pod: Object | None) -> ObservedClaim | None:
-    """The state of a claim, None while it has no volume or is being deleted. pod: its pod."""
-    status = claim.get("status") or {}
-    capacity = (status.get("capacity") or {}).get("storage")
-    requests = (claim.get("spec") or {}).get("resources", {}).get("requests", {})
-    if not capacity or claim["metadata"].get("deletionTimestamp"):
+    """The state of a claim, None while it is being deleted. pod: its pod."""
+    status, spec = claim.get("status") or {}, claim.get("spec") or {}
+    capacity = str((status.get("capacity") or {}).get("storage") or "")
+    requests = spec.get("resources", {}).get("requests", {})
+    if claim["metadata"].get("deletionTimestamp"):
         return None
     return ObservedClaim(
         ordinal,
@@ -42,6 +42,9 @@ def observed_claim(ordinal: int, claim: Object, pod: Object | None) -> ObservedC
         size=capacity,
         problem="; ".join(map(_shown, _true_conditions(claim))),
         needs_restart=pod is not None and _needs_restart(claim, pod),
+        name=claim["metadata"]["name"],
+        storage_class=str(spec.get("storageClassName") or ""),
+        is_bound=bool(capacity or spec.get("volumeName")),
     )
 
 

@@ -15,7 +15,13 @@ from typing import Any
 
 from quorate_operator import schema
 from quorate_operator.crd_pod import peers, pod_template, strings
-from quorate_operator.crd_rules import QUANTITY, Schema, kept, kept_as_created, kept_volume
+from quorate_operator.crd_rules import (
+    QUANTITY,
+    SUBDOMAIN_OR_NONE,
+    Schema,
+    kept,
+    kept_as_created,
+)
 from quorate_operator.crd_takeover import (
     KEPT_UNTIL_COMPLETE,
     RULES_OF_LISTENER,
@@ -187,7 +193,7 @@ def _storage() -> Schema:
         )
     }
     return schema.object(
-        "The volume of each node. storageClassName cannot be changed once the StatefulSet exists.",
+        "The volume of each node.",
         {
             "size": schema.text(
                 "As in a PersistentVolumeClaim. Volumes are expanded if their StorageClass allows "
@@ -197,7 +203,10 @@ def _storage() -> Schema:
                 pattern=QUANTITY,
             ),
             "storageClassName": schema.text(
-                "Default: the cluster's default StorageClass.", maxLength=253
+                "Default: the cluster's default StorageClass. A change affects new volumes: the "
+                "operator creates the StatefulSet again, keeping its pods.",
+                maxLength=253,
+                pattern=SUBDOMAIN_OR_NONE,
             ),
             "retention": schema.object(
                 "Whether volumes are kept or deleted.", retention, default={}
@@ -554,7 +563,7 @@ def _status() -> Schema:
 
 def definition() -> dict[str, Any]:
     """The CustomResourceDefinition."""
-    validations = [kept_volume("storageClassName"), KEPT_UNTIL_COMPLETE]
+    validations = [KEPT_UNTIL_COMPLETE]
     description = "A replicated metadata quorum, managed by the operator."
     subresources = {
         "status": {},

@@ -19,7 +19,6 @@ from quorate_operator.values import (
     OperatorPlan,
     PlanRefusal,
     Reason,
-    targets,
 )
 
 
@@ -37,7 +36,7 @@ def expand(desired: Desired, observed: Observed) -> OperatorPlan:
         action = ExpandVolume(claim.ordinal, desired.volume_size)
         node = observed.ids.of(claim.ordinal)
         text = f"expand the volume of node {node} from {claim.size} to {desired.volume_size}"
-        failure = next(filter(None, map(observed.failure, targets(action))), "")
+        failure = observed.failure_of(action)
         if not failure:
             return OperatorPlan(action, text, tuple(refusals))
         refusals.append(PlanRefusal(Reason.EXPANSION_REFUSED, f"cannot {text}: {failure}"))
@@ -46,7 +45,8 @@ def expand(desired: Desired, observed: Observed) -> OperatorPlan:
 
 def _is_used(desired: Desired, observed: Observed, claim: ObservedClaim) -> bool:
     """Whether a wanted node has the volume: the others are kept as they are."""
-    return claim.ordinal < desired.replicas and observed.node(claim.ordinal) is not None
+    is_wanted = claim.ordinal < desired.replicas
+    return is_wanted and claim.capacity > 0 and observed.node(claim.ordinal) is not None
 
 
 def _too_large(

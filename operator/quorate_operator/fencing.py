@@ -13,6 +13,7 @@ from quorate.raft.types import ReplicaKey
 
 from quorate_operator.safety import has_template, is_safe, majority
 from quorate_operator.values import (
+    CLAIM_DELETED,
     Desired,
     LeaderView,
     Observed,
@@ -37,12 +38,16 @@ def unfence(desired: Desired, observed: Observed) -> OperatorPlan:
     if ended:
         text = f"unfence {_shown(observed, ended)}"
         return OperatorPlan(_set(observed.fenced - ended), text)
+    refusals: list[PlanRefusal] = []
     for node in observed.nodes:
         is_over = node.is_fenced and node.ordinal not in observed.fenced | desired.fenced
-        if is_over and not node.terminating and not observed.is_template_pending:
+        if is_over and node.loses_volume:
+            text = f"node {node.id} stays fenced: {CLAIM_DELETED}"
+            refusals.append(PlanRefusal(Reason.FENCING_REFUSED, text))
+        elif is_over and not node.terminating and not observed.is_template_pending:
             text = f"restart pod {node.ordinal}: it is not fenced any more"
-            return OperatorPlan(RestartPod(node.ordinal, node.uid), text)
-    return OperatorPlan()
+            return OperatorPlan(RestartPod(node.ordinal, node.uid), text, tuple(refusals))
+    return OperatorPlan(refusals=tuple(refusals))
 
 
 def fence(
@@ -94,6 +99,8 @@ def _why_not(
     """Why a member may not be fenced, "" if it may."""
     if node is None:
         return "it has no pod"
+    if node.loses_volume:
+        return f"{CLAIM_DELETED}, so it would lose its volume"
     if not has_template(desired, observed):
         return "the template is invalid"
     if all(voter.id != node.id for voter in view.voters):

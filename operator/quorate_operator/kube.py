@@ -152,9 +152,15 @@ class Kube:
         version = str((found.get("metadata") or {}).get("resourceVersion") or "")
         return found.get("items") or (), version
 
-    def create(self, kind: str, namespace: str, body: Object, manager: str) -> Object:
-        """Create an object, never change one. Raises KubeError (`is_conflict` if it exists)."""
-        return self.call("POST", path(kind, namespace), body=body, query={"fieldManager": manager})
+    def create(
+        self, kind: str, namespace: str, body: Object, manager: str, *, dry_run: bool = False
+    ) -> Object:
+        """Create an object, never change one. Raises KubeError (`is_conflict` if it exists).
+
+        dry_run: only admit it.
+        """
+        query = {"fieldManager": manager, "dryRun": "All" if dry_run else ""}
+        return self.call("POST", path(kind, namespace), body=body, query=query)
 
     def apply(self, namespace: str, body: Object, manager: str) -> Object:
         """Server-side apply: change the fields that `body` names. Raises KubeError.
@@ -181,13 +187,25 @@ class Kube:
         """Replace the version that `body` names (optimistic lock). Raises KubeError."""
         return self.call("PUT", path(kind, namespace, body["metadata"]["name"]), body=body)
 
-    def delete(self, kind: str, namespace: str, name: str, uid: str, version: str = "") -> None:
+    def delete(
+        self,
+        kind: str,
+        namespace: str,
+        name: str,
+        uid: str,
+        version: str = "",
+        *,
+        orphan: bool = False,
+    ) -> None:
         """Delete the object with this UID, not a successor of the same name. Raises KubeError.
 
         version: delete it only if it has not changed since this resourceVersion; "" for any.
+        orphan: keep the objects that it owns.
         """
         preconditions = {"uid": uid} | ({"resourceVersion": version} if version else {})
-        options = {"preconditions": preconditions}
+        options: Object = {"preconditions": preconditions}
+        if orphan:
+            options["propagationPolicy"] = "Orphan"
         self.call("DELETE", path(kind, namespace, name), body=options)
 
     def watch(

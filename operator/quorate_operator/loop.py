@@ -45,6 +45,7 @@ from quorate_operator.plan import (
     ExpandVolume,
     OperatorPlan,
     Reason,
+    RecreateStatefulSet,
     plan,
 )
 from quorate_operator.resource import QuorumResource
@@ -377,7 +378,9 @@ class Operator:
             LOGGER.warning("%s/%s: %s", quorum.namespace, quorum.name, error)
             failures |= error.failures or dict.fromkeys(targets(action), str(error))
         self._metrics.acted(type(action).__name__, is_done=not failures)
-        is_object = isinstance(action, ApplyObjects | CreateStatefulSet | ExpandVolume)
+        is_object = isinstance(
+            action, ApplyObjects | CreateStatefulSet | RecreateStatefulSet | ExpandVolume
+        )
         for target, text in failures.items():
             if is_object:
                 worker.backoff.failed(target, text)

@@ -297,13 +297,12 @@ def _stateful_set(quorum: QuorumResource) -> Object:
 
 def claim_template(quorum: QuorumResource) -> Object:
     """The template of the volume claims."""
-    storage = quorum.part("storage")
     spec: Object = {
         "accessModes": ["ReadWriteOnce"],
         "resources": {"requests": {"storage": quorum.volume_size}},
     }
-    if storage.get("storageClassName"):
-        spec["storageClassName"] = storage["storageClassName"]
+    if quorum.volume_class:
+        spec["storageClassName"] = quorum.volume_class
     return {"metadata": {"name": VOLUME, "labels": naming.labels(quorum.name)}, "spec": spec}
 
 

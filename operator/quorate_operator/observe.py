@@ -36,7 +36,7 @@ from quorate_operator.claim_state import observed_claim
 from quorate_operator.external import ExternalAddress
 from quorate_operator.job_state import JobRun
 from quorate_operator.kube import Kube
-from quorate_operator.made import as_made, fenced_by, fenced_in
+from quorate_operator.made import as_made, claims_of, class_of, fenced_by, fenced_in
 from quorate_operator.naming import Object
 from quorate_operator.owned import Owned, by_ordinal, labels_of
 from quorate_operator.ownership import controller_of, is_controlled_by
@@ -47,6 +47,7 @@ from quorate_operator.pod_state import (
     is_pending,
     is_ready,
     keeps_volumes,
+    outlives_set,
     pod_failure,
     pod_ip,
     pod_problem,
@@ -56,6 +57,7 @@ from quorate_operator.pod_state import (
 from quorate_operator.progress import MigrationProgress, read_progress
 from quorate_operator.resource import QuorumResource
 from quorate_operator.settings import problem_of_config
+from quorate_operator.values import CLAIM_DELETED
 from quorate_operator.windows import closed
 
 CAUGHT_UP_MS = 3_000
@@ -66,7 +68,6 @@ DESCRIBE_TIMEOUT_MS = 3_000
 """The timeout of `_describe`: a quorum whose nodes all hang does not hold up the others longer."""
 Locate = Callable[[str, str, int], tuple[str, int]]
 """Returns a node's host and port, given its Quorum's name and namespace and its ordinal."""
-STUCK_VOLUME = "its volume claim is being deleted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +248,8 @@ class Observer:
             is_template_pending=is_pending(stateful_set),
             revision=update_revision(stateful_set),
             keeps_volumes=keeps_volumes(stateful_set),
+            outlives_set=outlives_set(stateful_set),
+            made_class=class_of(claims_of(stateful_set)),
             is_marked=is_marked,
             stale=(
                 *(() if unusable else self._stale_secrets(quorum, owned, authority, external)),
@@ -433,8 +436,9 @@ def _node(
 ) -> ObservedNode:
     metadata = pod["metadata"]
     claim = seen.claims.get(ordinal) or {}
-    if claim.get("metadata", {}).get("deletionTimestamp"):
-        problem = STUCK_VOLUME
+    loses_volume = bool(claim.get("metadata", {}).get("deletionTimestamp"))
+    if loses_volume:
+        problem = CLAIM_DELETED
     found = pod_problem(pod)
     is_fenced = ordinal in _fenced(pod)
     if is_fenced:
@@ -457,6 +461,7 @@ def _node(
         grows_at_restart=any(
             each.ordinal == ordinal and each.needs_restart for each in seen.observed.claims
         ),
+        loses_volume=loses_volume,
     )
 
 

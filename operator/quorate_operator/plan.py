@@ -27,6 +27,7 @@ and `OperatorPlan.refusals` lists what the plan holds back:
  8. A wanted node or a dead voter without a pod: create the pod.
  9. A live surplus voter, the highest ordinal first, the leader last after a transfer: remove it, if
     all wanted nodes are live voters and the removal is safe.
+    A wanted node whose volume claim is being deleted: move it to a new volume (`moving`).
     In a takeover, `takeover` does steps 7 and 9 until none of Kafka's controllers is a voter.
 10. A surplus pod that is not a voter: shrink the StatefulSet, whose retention policy decides about
     the volume.
@@ -35,10 +36,11 @@ and `OperatorPlan.refusals` lists what the plan holds back:
     pods first, the leader last after a transfer; live pods not without the approval that a
     supervised rollout needs, and in a maintenance window.
 13. A volume that is too small, whether or not there is a leader: expand it, one at a time
-    (`expansion`).
+    (`expansion`). The claims of new pods have another StorageClass: create the StatefulSet again
+    (`moving`).
 
-Hibernated: after step 1, delete all pods in place of the other steps. Woken, there is no leader:
-pods are created for everything that has a volume, and the steps above do the rest.
+Hibernated: after step 1, delete all pods in place of the other steps (`hibernation`). Woken, there
+is no leader: pods are created for everything that has a volume, and the steps above do the rest.
 
 An action that failed is not planned before its next attempt is due (`Observed.failures`); the other
 steps go on without it, because each of them checks its own conditions.
@@ -71,6 +73,8 @@ from quorate_operator.bootstrap import (
 )
 from quorate_operator.expansion import expand
 from quorate_operator.fencing import fence, fenced, unfence
+from quorate_operator.hibernation import hibernate, is_hibernating
+from quorate_operator.moving import apply_storage_class, losing_volumes, move
 from quorate_operator.naming import APPROVED_ANNOTATION
 from quorate_operator.safety import (
     alive,
@@ -100,6 +104,7 @@ from quorate_operator.values import (
     OperatorPlan,
     PlanRefusal,
     Reason,
+    RecreateStatefulSet,
     RejectedPod,
     RemoveVoter,
     Resize,
@@ -107,8 +112,8 @@ from quorate_operator.values import (
     SetFenced,
     StartRestore,
     TransferLeadership,
-    targets,
 )
+from quorate_operator.waits import failing_pods, missing_voters, pending_balancers
 
 # --- the steps ------------------------------------------------------------------------------------
 
@@ -128,7 +133,7 @@ class _Steps:
 
     def propose(self, action: Action, text: str) -> tuple[Action, str] | None:
         """Return an action, or None if it failed and its next attempt is not due."""
-        failure = _failure(self.observed, action)
+        failure = self.observed.failure_of(action)
         if not failure:
             return action, text
         self.refuse(Reason.ACTION_FAILED, f"{text}: {failure}")
@@ -141,8 +146,7 @@ class _Steps:
         return f"{voter} ({known})" if known else str(voter)
 
     def is_wanted(self, replica: ReplicaKey) -> bool:
-        ordinal = self.observed.ordinal_of(replica)
-        return ordinal is not None and ordinal < self.desired.replicas
+        return self.observed.ordinal_of(replica) in range(self.desired.replicas)
 
     @property
     def voters_by_ordinal(self) -> list[ReplicaKey]:
@@ -208,7 +212,7 @@ class _Steps:
         for node in self.observed.nodes:
             if not self.is_wanted(node.key) or not node.is_empty or node.terminating:
                 continue
-            if node.id in self.voter_ids:
+            if node.id in self.voter_ids or node.loses_volume:
                 continue
             assert self.observed.record is not None, "the steps after 1 know the cluster"
             action = FormatNode(node.ordinal, node.uid, self.observed.record.cluster_id)
@@ -226,7 +230,7 @@ class _Steps:
         for node in self.observed.nodes:
             if not self.is_wanted(node.key) or node.id in self.voter_ids:
                 continue
-            if not node.answers or not node.is_formatted or node.terminating:
+            if not node.answers or not node.is_formatted or node.terminating or node.loses_volume:
                 continue
             key = node.key
             if key not in self.view.caught_up:
@@ -290,6 +294,10 @@ class _Steps:
             if found is not None:
                 return found
         return None
+
+    # 9
+    def move(self) -> tuple[Action, str] | None:
+        return self.follow(move(self.desired, self.observed, self.view, self.alive))
 
     # 10
     def shrink(self) -> tuple[Action, str] | None:
@@ -370,21 +378,18 @@ def plan(desired: Desired, observed: Observed) -> OperatorPlan:
     if stop is not None:
         return OperatorPlan(refusals=(stop,))
     held = tuple(_held_back(desired, observed))
-    if held and (observed.size is None or not observed.is_bootstrapped):
+    if held and not observed.is_bootstrapped:
         return OperatorPlan(refusals=held)
+    if held and observed.size is None:
+        return _without_set(desired, observed, held)
     found = _attempted(_plan(desired, observed), observed)
-    unfinished = (*_failing_pods(observed), *_pending(observed))
+    unfinished = (*failing_pods(observed), *pending_balancers(observed))
     return OperatorPlan(found.action, found.text, (*held, *found.refusals, *unfinished))
-
-
-def _failure(observed: Observed, action: Action) -> str:
-    """Why an action failed lately, "" if an attempt is due."""
-    return next(filter(None, map(observed.failure, targets(action))), "")
 
 
 def _attempted(found: OperatorPlan, observed: Observed) -> OperatorPlan:
     """Hold back an action that failed and whose next attempt is not due."""
-    failure = "" if found.action is None else _failure(observed, found.action)
+    failure = "" if found.action is None else observed.failure_of(found.action)
     if not failure:
         return found
     refusal = PlanRefusal(Reason.ACTION_FAILED, f"{found.text}: {failure}")
@@ -404,26 +409,6 @@ def _held_back(desired: Desired, observed: Observed) -> Iterator[PlanRefusal]:
         yield PlanRefusal(Reason.AUTHORITY_UNUSABLE, observed.unusable_authority)
 
 
-def _failing_pods(observed: Observed) -> Iterator[PlanRefusal]:
-    for pod in observed.rejected_pods:
-        text = f"node {observed.ids.of(pod.ordinal)}: its pod cannot be created: {pod.text}"
-        yield PlanRefusal(Reason.POD_FAILING, text)
-    for node in observed.nodes:
-        if _is_failing(node):
-            yield PlanRefusal(Reason.POD_FAILING, f"node {node.id}: {node.problem}")
-
-
-def _pending(observed: Observed) -> Iterator[PlanRefusal]:
-    """Yield the load balancers that have no address. Nothing else waits for them."""
-    for name in observed.pending_balancers:
-        text = f"Service/{name}: its load balancer has no address yet"
-        yield PlanRefusal(Reason.LOAD_BALANCER_PENDING, text)
-
-
-def _is_failing(node: ObservedNode) -> bool:
-    return node.is_failing and not node.answers and not node.terminating
-
-
 def _plan(desired: Desired, observed: Observed) -> OperatorPlan:
     """`plan` for a Quorum that may be changed. Objects come first, but none holds up the steps."""
     is_valid = has_template(desired, observed)
@@ -440,14 +425,30 @@ def _plan(desired: Desired, observed: Observed) -> OperatorPlan:
         recovery = recover(desired, observed)
         if recovery is not None:
             return recovery
-        size = 0 if _is_hibernating(desired, observed) else size_for(desired, observed)
-        text = f"create the StatefulSet with {size} pods"
-        return OperatorPlan(CreateStatefulSet(size), text, rejected)
+        is_asleep = is_hibernating(desired, observed) and not observed.nodes
+        size = 0 if is_asleep else size_for(desired, observed)
+        action, text = CreateStatefulSet(size), f"create the StatefulSet with {size} pods"
+        failure = observed.failure_of(action)
+        if not failure or not observed.is_bootstrapped:
+            return OperatorPlan(action, text, rejected)
+        refusal = PlanRefusal(Reason.APPLY_REJECTED, f"cannot {text}: {failure}")
+        return _without_set(desired, observed, (*rejected, refusal))
     found = _maintain(desired, observed)
-    if found.action is None:
-        more = expand(desired, observed)
-        found = OperatorPlan(more.action, more.text, (*found.refusals, *more.refusals))
+    for step in (expand, apply_storage_class):
+        if found.action is None:
+            more = step(desired, observed)
+            found = OperatorPlan(more.action, more.text, (*found.refusals, *more.refusals))
     return OperatorPlan(found.action, found.text, (*rejected, *found.refusals))
+
+
+def _without_set(
+    desired: Desired, observed: Observed, why: tuple[PlanRefusal, ...]
+) -> OperatorPlan:
+    """Maintain the voters of a StatefulSet that cannot be created: no pod would come back."""
+    found = _attempted(_maintain(desired, observed), observed)
+    if isinstance(found.action, RestartPod):  # a dead one, without a leader
+        found = OperatorPlan(refusals=found.refusals)
+    return OperatorPlan(found.action, found.text, (*why, *found.refusals))
 
 
 def _maintain(desired: Desired, observed: Observed) -> OperatorPlan:
@@ -456,17 +457,25 @@ def _maintain(desired: Desired, observed: Observed) -> OperatorPlan:
         return restart_dead(observed) or wrong_ensemble_of(observed)
     if not observed.is_bootstrapped:
         return bootstrap(desired, observed)
-    if _is_hibernating(desired, observed):
-        return _hibernate(observed)
+    leaving = [node for node in losing_volumes(observed) if not node.terminating]
+    hibernates = is_hibernating(desired, observed) and observed.size is not None
+    if hibernates and not leaving:
+        return hibernate(observed)
     mismatch = cluster_mismatch(desired, observed)
     if mismatch is not None:
         return OperatorPlan(refusals=(mismatch,))
-    returned = _attempted(unfence(desired, observed), observed)
+    returned = OperatorPlan()
+    if observed.size is not None:
+        returned = _attempted(unfence(desired, observed), observed)
     if returned.action is not None:
         return returned
     found = _with_cluster(desired, observed)
-    refusals = (*found.refusals, *returned.refusals, *fenced(observed))
-    return OperatorPlan(found.action, found.text, refusals)
+    refusals = [*found.refusals, *returned.refusals, *fenced(observed)]
+    if hibernates:
+        nodes = ", ".join(str(node.id) for node in leaving)
+        text = f"to hibernate would delete the volumes of nodes {nodes}: their claims are deleted"
+        refusals.append(PlanRefusal(Reason.HIBERNATION_BLOCKED, text))
+    return OperatorPlan(found.action, found.text, tuple(refusals))
 
 
 def _with_cluster(desired: Desired, observed: Observed) -> OperatorPlan:
@@ -476,9 +485,11 @@ def _with_cluster(desired: Desired, observed: Observed) -> OperatorPlan:
     if observed.view.voters != observed.view.committed:
         return waiting(Reason.CHANGE_UNCOMMITTED, "the last voter set change is uncommitted")
     steps = _Steps(desired, observed, observed.view, alive(observed))
-    changes = [steps.add_observer, steps.create_missing, steps.remove_surplus]
+    changes = [steps.add_observer, steps.create_missing, steps.remove_surplus, steps.move]
     if is_under_way(desired, observed):
-        changes = [steps.take_over, steps.create_missing]
+        changes = [steps.take_over, steps.create_missing, steps.move]
+    # Without a StatefulSet, no pod that is deleted would come back.
+    of_pods = (steps.fence, steps.create_missing, steps.move, steps.shrink, steps.restart_outdated)
     for step in (
         steps.fence,
         steps.remove_dead,
@@ -488,35 +499,14 @@ def _with_cluster(desired: Desired, observed: Observed) -> OperatorPlan:
         steps.grant_brokers,
         steps.restart_outdated,
     ):
-        found = step()
+        found = None if observed.size is None and step in of_pods else step()
         if found is not None:
             return OperatorPlan(*found, tuple(steps.refusals))
-    _wait_for_pods(steps)
+    steps.refusals += missing_voters(desired, observed, observed.view, steps.alive)
     if observed.is_template_pending:
         text = "the StatefulSet controller has not observed the last change"
         steps.refuse(Reason.WAITING_FOR_PODS, text)
     return OperatorPlan(refusals=tuple(steps.refusals))
-
-
-def _is_hibernating(desired: Desired, observed: Observed) -> bool:
-    """Whether no pods are wanted. A new quorum starts first, so that its voters are known."""
-    return desired.hibernated and observed.is_bootstrapped
-
-
-def _hibernate(observed: Observed) -> OperatorPlan:
-    """Delete all pods. The voters, whose disks remain, stay the same."""
-    view = observed.view
-    if not observed.size and observed.nodes:
-        return waiting(Reason.WAITING_FOR_PODS, "the pods are being deleted")
-    if not observed.size:
-        text = f"spec.hibernated is set: no pods, and {len(observed.volumes)} volumes"
-        return waiting(Reason.HIBERNATED, text)
-    if not observed.keeps_volumes:
-        text = "to hibernate would delete the volumes: set storage.retention.whenScaled to Retain"
-        return waiting(Reason.HIBERNATION_BLOCKED, text)
-    if view is not None and view.voters != view.committed:
-        return waiting(Reason.CHANGE_UNCOMMITTED, "the last voter set change is uncommitted")
-    return OperatorPlan(Resize(0, observed.size), "hibernate: delete all pods")
 
 
 def _reason_to_stop(desired: Desired, observed: Observed) -> PlanRefusal | None:
@@ -539,31 +529,6 @@ def _reason_to_stop(desired: Desired, observed: Observed) -> PlanRefusal | None:
     return None
 
 
-def _wait_for_pods(steps: _Steps) -> None:
-    """When no step applies: add a refusal for each wanted node that is not a live voter."""
-    for ordinal in range(steps.desired.replicas):
-        node = steps.observed.node(ordinal)
-        node_id = steps.observed.ids.of(ordinal)
-        voter = next((v for v in steps.view.voters if v.id == node_id), None)
-        if voter is not None and voter in steps.alive:
-            continue
-        if any(pod.ordinal == ordinal for pod in steps.observed.rejected_pods):
-            continue  # reported as such
-        if node is None:
-            problem = "it has no pod"
-        elif node.terminating:
-            problem = "its pod is being deleted"
-        elif node.is_fenced or _is_failing(node):
-            continue  # reported as such
-        elif not node.answers:
-            problem = node.problem or "it does not answer"
-        elif voter is None or node.key != voter:
-            continue  # an earlier refusal has the details
-        else:
-            problem = "it has not caught up with the leader"
-        steps.refuse(Reason.WAITING_FOR_PODS, f"node {node_id}: {problem}")
-
-
 __all__ = [
     "SEED",
     "Action",
@@ -583,6 +548,7 @@ __all__ = [
     "OperatorPlan",
     "PlanRefusal",
     "Reason",
+    "RecreateStatefulSet",
     "RejectedPod",
     "RemoveVoter",
     "Resize",

@@ -42,10 +42,19 @@ def update_revision(stateful_set: Object | None) -> str:
 
 def keeps_volumes(stateful_set: Object | None) -> bool:
     """Whether the volumes of pods that a smaller size removes are provably kept."""
+    return _retains(stateful_set, "whenScaled")
+
+
+def outlives_set(stateful_set: Object | None) -> bool:
+    """Whether the volumes are provably kept when the StatefulSet is deleted."""
+    return _retains(stateful_set, "whenDeleted")
+
+
+def _retains(stateful_set: Object | None, when: str) -> bool:
     if stateful_set is None or is_pending(stateful_set):
         return False
     policy = stateful_set["spec"].get("persistentVolumeClaimRetentionPolicy") or {}
-    return bool(policy.get("whenScaled", "Retain") == "Retain")
+    return bool(policy.get(when, "Retain") == "Retain")
 
 
 def is_outdated(pod: Object, stateful_set: Object | None) -> bool:

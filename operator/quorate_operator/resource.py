@@ -284,6 +284,7 @@ class QuorumResource:
             ),
             volume_size=self.volume_size,
             volume_bytes=bytes_of(self.volume_size),
+            volume_class=self.volume_class,
         )
 
     @property
@@ -293,6 +294,11 @@ class QuorumResource:
     @property
     def volume_size(self) -> str:
         return str(self.part("storage").get("size") or VOLUME_SIZE)
+
+    @property
+    def volume_class(self) -> str:
+        """The StorageClass of new volumes, "" for the cluster's default."""
+        return str(self.part("storage").get("storageClassName") or "")
 
     def _invalid(self) -> str:
         """Why the spec is invalid, "" if it is not; an older CRD may not have rejected it."""

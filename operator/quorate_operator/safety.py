@@ -77,9 +77,12 @@ def wanted_ids(desired: Desired, observed: Observed) -> frozenset[int]:
 def size_for(desired: Desired, observed: Observed) -> int:
     """The size of a StatefulSet with every pod that may be needed.
 
-    These are the wanted pods, those of voters, existing ones, and those that have a volume.
+    These are the wanted pods, those of voters and existing ones. Without a leader, any volume may
+    be that of a voter; without a record, any may hold a cluster.
     """
-    needed = {desired.replicas - 1, *observed.volumes}
+    needed = {desired.replicas - 1}
+    if observed.view is None or observed.record is None:
+        needed |= observed.volumes
     needed |= {node.ordinal for node in observed.nodes}
     needed |= set(ordinals(observed, observed.voters))
     return 1 + max(ordinal for ordinal in needed if ordinal < NODES_MAX)

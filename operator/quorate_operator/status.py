@@ -17,10 +17,11 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator
+from dataclasses import replace
 
 from quorate_operator import naming
 from quorate_operator.crd import CONDITIONS
-from quorate_operator.made import claims_of, size_of
+from quorate_operator.made import claims_of, class_of, size_of
 from quorate_operator.naming import Object
 from quorate_operator.observe import Snapshot, replicas_of
 from quorate_operator.plan import (
@@ -64,6 +65,8 @@ URGENT = (
     Reason.TAKEOVER_BLOCKED,
     Reason.HIBERNATION_BLOCKED,
     Reason.EXPANSION_REFUSED,
+    Reason.STORAGE_CLASS_REFUSED,
+    Reason.VOLUME_MOVE_BLOCKED,
     Reason.FENCING_REFUSED,
 )
 """Refusals that may require manual action, the most severe first."""
@@ -75,6 +78,8 @@ OF_OBJECTS = (
     Reason.APPLY_REJECTED,
     Reason.EXPANDING,
     Reason.EXPANSION_REFUSED,
+    Reason.STORAGE_CLASS_REFUSED,
+    Reason.VOLUMES_DIFFER,
     Reason.LOAD_BALANCER_PENDING,
 )
 """Refusals because of which Kubernetes objects are not as the spec wants them."""
@@ -129,12 +134,12 @@ def warnings(quorum: QuorumResource, seen: Snapshot) -> list[tuple[str, str]]:
 
 
 def _storage(seen: Snapshot) -> Object | None:
-    """The claims of the StatefulSet, which cannot be changed; None without one."""
+    """The claims of the StatefulSet, with which new volumes begin; None without one."""
     if seen.stateful_set is None:
         return None
     claim = claims_of(seen.stateful_set)
-    found = {"size": size_of(claim), "storageClassName": claim.get("storageClassName")}
-    return {name: value for name, value in found.items() if value}
+    # A field that is None is removed from the status by the merge patch.
+    return {"size": size_of(claim) or None, "storageClassName": class_of(claim) or None}
 
 
 def _external_servers(quorum: QuorumResource, seen: Snapshot) -> str | None:
@@ -198,7 +203,10 @@ def _condition(name: str, said: Said, earlier: Object | None, generation: int, n
 
 
 def _conditions(quorum: QuorumResource, seen: Snapshot, plan: OperatorPlan) -> dict[str, Said]:
-    observed = seen.observed
+    observed, whole = seen.observed, plan
+    # Volumes of another StorageClass are no reason to wait.
+    held = tuple(each for each in plan.refusals if each.reason is not Reason.VOLUMES_DIFFER)
+    plan = replace(plan, refusals=held)
     worst = worst_refusal(plan)
     reason, refused = (worst.reason.value if worst else "AsWanted"), _refused(plan)
     action, doing = reason, refused
@@ -214,7 +222,7 @@ def _conditions(quorum: QuorumResource, seen: Snapshot, plan: OperatorPlan) -> d
     is_changing = not stopped and not quorum.desired.paused
     return {
         "Ready": (is_ready, reason if worst else action, refused or doing),
-        "SpecApplied": _spec_applied(observed, plan),
+        "SpecApplied": _spec_applied(observed, whole),
         "Quorate": (False, "Hibernated", "") if is_asleep else _quorate(seen),
         "Bootstrapped": (
             observed.is_bootstrapped,
@@ -257,8 +265,10 @@ def _spec_applied(observed: Observed, plan: OperatorPlan) -> Said:
     if held:
         return False, min(held, key=_rank).reason.value, "; ".join(each.text for each in held)
     if observed.stale or observed.size is None:
-        stopped = next((each.reason.value for each in plan.refusals), "Pending")
-        return False, "Applying" if plan.action else stopped, ", ".join(observed.stale)
+        stopped = plan.refusals[0] if plan.refusals else PlanRefusal(Reason.DONE, "")
+        reason = stopped.reason.value if plan.refusals else "Pending"
+        text = ", ".join(observed.stale) or plan.text or stopped.text
+        return False, "Applying" if plan.action else reason, text
     return True, "AsWanted", ""
 
 
@@ -358,5 +368,13 @@ def _still(status: Object) -> Object:
         {name: value for name, value in member.items() if name != "lag"}
         for member in status.get("members") or ()
     ]
-    found = {name: value for name, value in status.items() if value is not None}
-    return {**found, "members": members}
+    return {**_present(status), "members": members}
+
+
+def _present(found: Object) -> Object:
+    """The fields that are not None, of nested objects, too."""
+    return {
+        name: _present(value) if isinstance(value, dict) else value
+        for name, value in found.items()
+        if value is not None
+    }

@@ -91,6 +91,7 @@ def take_over(
         replica
         for replica in sorted(view.caught_up)
         if replica.id in missing and is_alive(observed, view, replica)
+        if (node := observed.node_of(replica)) is None or not node.loses_volume
     ]
     late = tuple(_late(desired, missing - {replica.id for replica in ready}))
     for replica in ready:

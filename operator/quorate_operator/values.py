@@ -14,6 +14,8 @@ from quorate.raft.types import ReplicaKey
 from quorate_operator.job_state import JobRun
 from quorate_operator.naming import SAME_IDS, NodeIds
 
+CLAIM_DELETED = "its volume claim is being deleted"
+
 # --- the desired and the observed state -----------------------------------------------------------
 
 
@@ -51,6 +53,8 @@ class Desired:
     """The wanted size of volumes, as the spec writes it."""
     volume_bytes: int = 0
     """The same in bytes; 0: any size."""
+    volume_class: str = ""
+    """The wanted StorageClass of volumes, "" for the cluster's default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +85,15 @@ class ObservedNode:
     """Whether the pod was started fenced: without a controller."""
     grows_at_restart: bool = False
     """Whether the file system of its volume grows only when the pod is restarted."""
+    loses_volume: bool = False
+    """Whether its volume claim is being deleted, so that the volume goes with the pod."""
 
     @property
     def restart_reason(self) -> str:
-        """Why the pod needs a restart, "" if it does not; a fenced one is left alone."""
-        if self.is_fenced:
+        """Why the pod needs a restart, "" if it does not. A fenced one is left alone, and so is one
+        that would lose its volume.
+        """
+        if self.is_fenced or self.loses_volume:
             return ""
         grows = "its file system grows at a restart" if self.grows_at_restart else ""
         return "outdated" if self.outdated else grows
@@ -112,13 +120,21 @@ class ObservedClaim:
     requested: int
     """What the claim requests."""
     capacity: int
-    """What the volume has."""
+    """What the volume has; 0 if that is unknown."""
     size: str = ""
     """The capacity, for people."""
     problem: str = ""
     """What the storage driver and the kubelet report, "" for nothing."""
     needs_restart: bool = False
     """Whether the file system grows only when the pod is restarted."""
+    name: str = ""
+    storage_class: str = ""
+    is_bound: bool = True
+    """Whether it has a volume, or is to get a certain one."""
+
+    @property
+    def shown(self) -> str:
+        return f"PersistentVolumeClaim/{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +207,7 @@ class Observed:
     fenced: frozenset[int] = frozenset()
     """The ordinals of the pods that the template fences when they start."""
     claims: tuple[ObservedClaim, ...] = ()
-    """The claims that have a volume."""
+    """The claims that are not being deleted."""
     conflicts: tuple[str, ...] = ()
     """Messages about foreign objects with names of the Quorum's objects."""
     foreign_volumes: frozenset[int] = frozenset()
@@ -212,6 +228,10 @@ class Observed:
     """Why no live pod may be restarted for the template now, "" if one may."""
     keeps_volumes: bool = True
     """Whether volumes outlive the pods that a smaller size removes."""
+    outlives_set: bool = True
+    """Whether volumes outlive the StatefulSet."""
+    made_class: str = ""
+    """The StorageClass in the StatefulSet's claims, "" for the cluster's default."""
     failures: tuple[ActionFailure, ...] = ()
     """What failed lately and is not due for another attempt."""
     pending_balancers: tuple[str, ...] = ()
@@ -247,6 +267,10 @@ class Observed:
         """Why the last change of a target failed, "" if nothing forbids an attempt."""
         return next((each.text for each in self.failures if each.target == target), "")
 
+    def failure_of(self, action: Action) -> str:
+        """Why the last attempt of an action failed, "" if an attempt is due."""
+        return next(filter(None, map(self.failure, targets(action))), "")
+
 
 # --- actions --------------------------------------------------------------------------------------
 
@@ -254,6 +278,11 @@ class Observed:
 @dataclass(frozen=True, slots=True)
 class CreateStatefulSet:
     replicas: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecreateStatefulSet:
+    """Delete the StatefulSet without its pods, and create it with the spec's volume claims."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,6 +373,7 @@ class GrantBrokers:
 
 Action = (
     CreateStatefulSet
+    | RecreateStatefulSet
     | ApplyObjects
     | CreateRecord
     | StartRestore
@@ -410,6 +440,10 @@ class Reason(StrEnum):
     FENCING_REFUSED = "FencingRefused"
     EXPANDING = "VolumeExpanding"
     EXPANSION_REFUSED = "VolumeExpansionRefused"
+    STORAGE_CLASS_REFUSED = "StorageClassRefused"
+    VOLUMES_DIFFER = "VolumesDiffer"
+    VOLUMES_MOVING = "VolumesMoving"
+    VOLUME_MOVE_BLOCKED = "VolumeMoveBlocked"
     LOAD_BALANCER_PENDING = "LoadBalancerPending"
     HIBERNATED = "Hibernated"
     HIBERNATION_BLOCKED = "HibernationBlocked"

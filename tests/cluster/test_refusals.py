@@ -20,11 +20,6 @@ def refusing(images: Images) -> Iterator[Lab]:
     """A Quorum that nobody tends."""
     with namespace(images) as made:
         made.install("operator.replicas=0")
-        # As with a StatefulSet that the operator has created.
-        size = made.quorum["spec"]["storage"]["size"]
-        status = json.dumps({"status": {"storage": {"size": size}}})
-        arguments = ("--subresource=status", "--type=merge", "-p", status)
-        made.kubectl("patch", "quorum", made.name, *arguments)
         yield made
 
 
@@ -34,7 +29,7 @@ def refusing(images: Images) -> Iterator[Lab]:
         ({"replicas": 0}, "replicas"),
         ({"replicas": 10}, "replicas"),
         ({"storage": {"size": "9GB"}}, "size"),
-        ({"storage": {"storageClassName": "another"}}, "storageClassName cannot be changed"),
+        ({"storage": {"storageClassName": "Another_one"}}, "storageClassName"),
         ({"tls": {"enabled": False}}, "enabled cannot be changed"),
         ({"tls": {"certManager": {"enabled": True}}}, "enabled cannot be changed"),
         ({"config": {"node.id": "7"}}, "the operator sets"),
@@ -114,12 +109,24 @@ def test_a_takeover_says_what_it_needs(refusing: Lab, change: dict[str, Any], sa
     assert said in done.stderr
 
 
-def test_storage_can_be_corrected_before_the_stateful_set_exists(images: Images) -> None:
-    with namespace(images) as made:
-        made.install("operator.replicas=0")
-        patch = json.dumps({"spec": {"storage": {"size": "9Gi", "storageClassName": "another"}}})
-        made.kubectl("patch", "quorum", made.name, "--type=merge", "-p", patch)
-        assert made.quorum["spec"]["storage"]["size"] == "9Gi"
+def test_a_takeover_is_removed_when_it_is_complete_and_leaves_the_listener(refusing: Lab) -> None:
+    made = {"apiVersion": "quorate.dev/v1alpha1", "kind": "Quorum", "spec": TAKEOVER}
+    made["metadata"] = {"name": "complete"}
+    refusing.kubectl("create", "-f", "-", text=json.dumps(made))
+
+    def patched(change: dict[str, Any], *more: str) -> str:
+        command = ("kubectl", "-n", refusing.namespace, "patch", "quorum", "complete", *more)
+        ending = ("--type=merge", "-p", json.dumps(change))
+        return subprocess.run([*command, *ending], capture_output=True, text=True).stderr
+
+    without = {"spec": {"takeover": None}}
+    assert "cannot be removed before status.takeover.phase is Complete" in patched(without)
+    status = {"status": {"takeover": {"phase": "Complete", "kafkaVoters": []}}}
+    assert patched(status, "--subresource=status") == ""
+    closed = {"spec": {"takeover": None, "kafkaListener": {"enabled": False}}}
+    assert "kafkaListener.enabled must stay when takeover is removed" in patched(closed)
+    assert patched(without) == ""
+    refusing.kubectl("delete", "quorum", "complete")
 
 
 @pytest.fixture(scope="module")

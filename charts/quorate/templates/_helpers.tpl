@@ -84,7 +84,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
   verbs: [get, patch]
 - apiGroups: [apps]
   resources: [statefulsets]
+  {{- if dig "recreateStatefulSets" false .Values.operator }}
+  verbs: [get, list, watch, create, patch, delete]
+  {{- else }}
   verbs: [get, list, watch, create, patch]
+  {{- end }}
 - apiGroups: [apps]
   resources: [deployments]
   verbs: [get, create, patch, delete]

@@ -205,7 +205,11 @@ def _handler(store: Store) -> type[BaseHTTPRequestHandler]:
                     self._watch(url.path, query.get("resourceVersion", [""])[0])
                 return
             try:
-                status, found = 200, store.handle(self.command, url.path, body)
+                status, found = 200, body
+                if "dryRun" in query:
+                    store.reject(self.command, url.path, body)
+                else:
+                    found = store.handle(self.command, url.path, body)
             except RefusedError as error:
                 status, found = error.status, {"message": str(error)}
             if "as=PartialObjectMetadata" in self.headers.get("Accept", "") and "items" in found:

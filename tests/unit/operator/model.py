@@ -38,11 +38,14 @@ class Pod(NamedTuple):
     up: bool
     disk: Disk
     outdated: bool = False
+    leaving: bool = False
+    """Whether its volume claim is being deleted: the disk goes with the pod."""
 
 
 class World(NamedTuple):
     """pods: by ordinal, as many as the StatefulSet has; voters and the leader are ordinals too.
-    faults, scalings: how many may follow. first: the node id of pod 0.
+    faults, scalings, moves: how many may follow; a move is the deletion of a volume claim.
+    first: the node id of pod 0.
     """
 
     desired: int
@@ -52,6 +55,7 @@ class World(NamedTuple):
     faults: int
     scalings: int = 0
     first: int = 0
+    moves: int = 0
 
     def key(self, ordinal: int) -> ReplicaKey:
         return ReplicaKey(self.first + ordinal, f"directory-{ordinal}")
@@ -86,7 +90,7 @@ class World(NamedTuple):
         return (
             self.voters == frozenset(range(self.desired))
             and len(self.pods) == self.desired
-            and not any(pod.outdated for pod in self.pods)
+            and not any(pod.outdated or pod.leaving for pod in self.pods)
         )
 
 
@@ -108,6 +112,7 @@ def observe(world: World) -> p.Observed:
             cluster_id=CLUSTER if pod.up and pod.disk is not Disk.EMPTY else "",
             ready=pod.up and pod.disk is Disk.SYNCED,
             outdated=pod.outdated,
+            loses_volume=pod.leaving,
         )
         for ordinal, pod in enumerate(world.pods)
     )
@@ -194,7 +199,9 @@ def act(world: World, action: p.Action) -> World:
             new = (Pod(True, Disk.EMPTY),) * missing
             return _settled(world._replace(pods=pods + new))
         case p.RestartPod(ordinal):
-            down = world.pods[ordinal]._replace(up=False, outdated=False)
+            down = world.pods[ordinal]._replace(up=False, outdated=False, leaving=False)
+            if world.pods[ordinal].leaving:
+                down = down._replace(disk=Disk.EMPTY)
             return _settled(_with_pod(world, ordinal, down))
         case _:
             raise AssertionError(f"not in this world: {action}")
@@ -209,7 +216,11 @@ def events(world: World) -> Iterator[World]:
             yield _settled(_with(world._replace(faults=world.faults - 1), ordinal, up=False))
         if world.faults and pod.disk is not Disk.EMPTY:
             lost = world._replace(faults=world.faults - 1)
+            lost = _with_pod(lost, ordinal, pod._replace(leaving=False))
             yield _settled(_with(lost, ordinal, up=True, disk=Disk.EMPTY))
+        if world.moves and not pod.leaving:
+            asked = world._replace(moves=world.moves - 1)
+            yield _with_pod(asked, ordinal, pod._replace(leaving=True))
         if pod.up and pod.disk is Disk.BEHIND and world.leader is not None and world.can_commit:
             yield _with(world, ordinal, disk=Disk.SYNCED)
     if world.leader is None and world.can_commit:
@@ -292,6 +303,11 @@ def explore(
 def _is_loss(before: World, after: World, action: p.Action) -> bool:
     if before.can_recover and not after.can_recover:
         return True
+    if isinstance(action, p.RemoveVoter):
+        moved = before.ordinal(action.voter)
+        is_move = moved < min(before.desired, len(before.pods)) and before.pods[moved].leaving
+        if is_move and before.pods[moved].disk is not Disk.EMPTY and len(after.voters) < 2:
+            return True  # one volume would hold the only copy
     # Restarting the only voter, or one of two, is a pause that nobody can avoid.
     if isinstance(action, p.RestartPod) and len(before.voters) <= 2:
         return False
@@ -301,7 +317,7 @@ def _is_loss(before: World, after: World, action: p.Action) -> bool:
 def _arrives(world: World, planner: Planner, known: dict[World, bool]) -> bool:
     """Whether the world becomes as wanted when nothing more goes wrong."""
     path: list[World] = []
-    world = world._replace(faults=0, scalings=0)
+    world = world._replace(faults=0, scalings=0, moves=0)
     while world not in known:
         known[world] = False  # a world that leads back to itself does not arrive
         path.append(world)
@@ -320,8 +336,15 @@ def _arrives(world: World, planner: Planner, known: dict[World, bool]) -> bool:
 
 
 def healthy(
-    size: int, desired: int, leader: int, *, faults: int, scalings: int = 0, first: int = 0
+    size: int,
+    desired: int,
+    leader: int,
+    *,
+    faults: int,
+    scalings: int = 0,
+    first: int = 0,
+    moves: int = 0,
 ) -> World:
     """A quorum of `size` voters, all well, that shall have `desired`."""
     pods = (Pod(True, Disk.SYNCED),) * size
-    return World(desired, pods, frozenset(range(size)), leader, faults, scalings, first)
+    return World(desired, pods, frozenset(range(size)), leader, faults, scalings, first, moves)

@@ -180,6 +180,15 @@ def test_the_permission_to_change_claims_is_opt_in(helm: str) -> None:
         assert "delete" not in rule["verbs"]
 
 
+def test_the_permission_to_delete_stateful_sets_is_opt_in(helm: str) -> None:
+    for is_recreating in (None, True, False):
+        shown = str(is_recreating).lower()
+        given = [] if is_recreating is None else [f"operator.recreateStatefulSets={shown}"]
+        found = rules(rendered(helm, *given))
+        (rule,) = (r for _, r in found if "statefulsets" in r["resources"])
+        assert ("delete" in rule["verbs"]) == bool(is_recreating)
+
+
 def _environment(made: dict[str, Object]) -> dict[str, Any]:
     spec = made["Deployment/x-operator"]["spec"]["template"]["spec"]
     return {each["name"]: each.get("value") for each in spec["containers"][0]["env"]}

@@ -22,7 +22,7 @@ DIGESTS = {
         1: "c5af8c1418a3abc6",
         2: "f5ffbf5c67f80a14",
         3: "37dea146d0a71744",
-        4: "51be04fe04da62c0",
+        4: "47e9541ecd833ef0",
     },
     "quorumbackups.quorate.dev": {1: "95919f71402a8b66"},
 }

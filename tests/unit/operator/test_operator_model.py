@@ -54,6 +54,54 @@ def test_scaling_again_meanwhile_loses_nothing() -> None:
     assert not found.stuck, found.stuck[:3]
 
 
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("sizes", "moves", "outdated"),
+    [
+        ((3,), 2, False),
+        pytest.param((3,), 3, True, marks=pytest.mark.slow),
+        pytest.param((4, 5), 2, False, marks=pytest.mark.slow),
+    ],
+)
+def test_a_move_to_new_volumes_loses_nothing(
+    sizes: tuple[int, ...], moves: int, outdated: bool
+) -> None:
+    """Volume claims are deleted at any moment, and a process or a disk fails."""
+    initial = []
+    for size in sizes:
+        for leader in range(size):
+            world = healthy(size, size, leader, faults=1, moves=moves)
+            pods = tuple(pod._replace(outdated=outdated) for pod in world.pods)
+            initial.append(world._replace(pods=pods))
+    found = explore(initial, check_progress=True)
+    print(
+        f"\n{moves} moves with a fault: {found.states} states, {found.actions} actions, "
+        f"{len(found.losses)} quorums lost by the operator, {len(found.stuck)} states stuck"
+    )
+    assert not found.losses, found.losses[:3]
+    assert not found.stuck, found.stuck[:3]
+
+
+def test_one_or_two_voters_do_not_move() -> None:
+    initial = [healthy(size, size, 0, faults=1, moves=2) for size in (1, 2)]
+    found = explore(initial)
+    assert not found.losses, found.losses[:3]
+    assert found.states > 20
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_members_move_while_the_quorum_is_scaled() -> None:
+    initial = [
+        healthy(size, desired, leader, faults=0, scalings=1, moves=1)
+        for size in (3, 4, 5)
+        for desired in (3, 5)
+        for leader in range(size)
+    ]
+    found = explore(initial)
+    assert not found.losses, found.losses[:3]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_rollout_loses_nothing() -> None:

@@ -339,6 +339,9 @@ def test_an_operator_that_knows_of_no_takeover_begins_no_quorum() -> None:
     assert planned.action == p.CreateRecord(CLUSTER, adopted=True)
     ignorant = p.Desired(3, cluster_id=CLUSTER)
     assert p.plan(ignorant, observe(world(3))).action is None
+    # Its record is no reason for one that knows better.
+    found = replace(observe(world(3)), record=p.BootstrapRecord(CLUSTER))
+    assert p.plan(desired(world(3)), found).action == p.FormatNode(0, "uid-3100", CLUSTER)
 
 
 def test_a_fenced_pod_hands_leadership_to_another_pod() -> None:

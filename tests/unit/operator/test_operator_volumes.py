@@ -181,7 +181,10 @@ def test_a_restart_is_due_when_the_file_system_does_not_grow_by_itself(
 
 
 def test_a_claim_without_a_volume_is_not_expanded() -> None:
-    assert observed_claim(0, made_claim("10Gi"), None) is None
+    unbound = observed_claim(0, made_claim("10Gi"), None)
+    assert unbound is not None
+    assert not unbound.is_bound
+    assert p.plan(LARGER, having(unbound, claim(1, 20), claim(2, 20))).is_done
     deleted = made_claim("10Gi", "10Gi")
     deleted["metadata"]["deletionTimestamp"] = ago(1)
     assert observed_claim(0, deleted, None) is None

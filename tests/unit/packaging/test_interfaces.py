@@ -17,6 +17,7 @@ GONE = {
     "v1alpha1.spec.podTemplate.imagePullSecrets.items": "rejects what no pod may have",
     "v1alpha1.spec.podTemplate.topologySpreadConstraints.items": "rejects what no pod may have",
     "v1alpha1.spec.storage.size": "rejects what is no quantity, and no volume claim could have had",
+    "v1alpha1.spec.storage.storageClassName": "rejects what no StorageClass can be called",
 }
 """Settings, commands, options and fields of a Quorum that 0.1.0 had, and the reason or remedy."""
 

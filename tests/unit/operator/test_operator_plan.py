@@ -358,6 +358,7 @@ def observations(draw: st.DrawFn) -> tuple[p.Desired, p.Observed]:
                 outdated=st.booleans(),
                 terminating=st.booleans(),
                 is_fenced=st.sampled_from([False, False, False, False, True]),
+                loses_volume=st.sampled_from([False, False, False, True]),
             )
         )
         for ordinal in range(size)
@@ -390,6 +391,7 @@ def observations(draw: st.DrawFn) -> tuple[p.Desired, p.Observed]:
         known_cluster_id=draw(st.sampled_from(["", CLUSTER])),
         volumes=draw(st.frozensets(st.sampled_from(ORDINALS))),
         fenced=draw(members),
+        made_class=draw(st.sampled_from(["", "", "slow"])),
     )
     desired = p.Desired(
         draw(st.integers(1, 5)),
@@ -446,6 +448,7 @@ def test_no_plan_breaks_the_rules(seen: tuple[p.Desired, p.Observed]) -> None:
             else:
                 assert view is not None
                 assert IDS.of(ordinal) not in {voter.id for voter in view.voters}
+                assert not found.loses_volume
         case p.Resize(replicas, before):
             assert before == observed.size
             assert replicas >= desired.replicas
@@ -466,6 +469,10 @@ def test_no_plan_breaks_the_rules(seen: tuple[p.Desired, p.Observed]) -> None:
         case p.RestartPod(ordinal, _):
             found = observed.node(ordinal)
             assert found is not None
+            if found.loses_volume:
+                assert view is not None
+                assert IDS.of(ordinal) not in {voter.id for voter in view.voters | view.committed}
+                return
             if found.is_fenced:
                 assert ordinal not in desired.fenced | observed.fenced
                 return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from quorate_operator import plan as p
 
-from tests.unit.operator.model import World, explore, healthy, unguarded, without
+from tests.unit.operator.model import Explored, World, explore, healthy, unguarded, without
 
 SIZES = range(1, 6)
 
@@ -20,6 +20,16 @@ def scalings(faults: int, first: int = 0) -> list[World]:
     ]
 
 
+def assert_safe(what: str, found: Explored) -> None:
+    """The operator lost no quorum, and every state becomes as wanted."""
+    print(
+        f"\n{what}: {found.states} states, {found.actions} actions, "
+        f"{len(found.losses)} quorums lost by the operator, {len(found.stuck)} states stuck"
+    )
+    assert not found.losses, found.losses[:3]
+    assert not found.stuck, found.stuck[:3]
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("first", [0, pytest.param(3000, marks=pytest.mark.slow)])
 def test_no_quorum_is_lost_by_the_operator(first: int) -> None:
@@ -27,12 +37,7 @@ def test_no_quorum_is_lost_by_the_operator(first: int) -> None:
     the ids of the nodes are.
     """
     found = explore(scalings(2, first), check_progress=True)
-    print(
-        f"\nscaling with two faults: {found.states} states, {found.actions} actions, "
-        f"{len(found.losses)} quorums lost by the operator, {len(found.stuck)} states stuck"
-    )
-    assert not found.losses, found.losses[:3]
-    assert not found.stuck, found.stuck[:3]
+    assert_safe("scaling with two faults", found)
     assert found.states > 10_000
 
 
@@ -46,12 +51,7 @@ def test_scaling_again_meanwhile_loses_nothing() -> None:
         for leader in range(size)
     ]
     found = explore(initial, check_progress=True)
-    print(
-        f"\nscaling twice with one fault: {found.states} states, {found.actions} actions, "
-        f"{len(found.losses)} quorums lost by the operator, {len(found.stuck)} states stuck"
-    )
-    assert not found.losses, found.losses[:3]
-    assert not found.stuck, found.stuck[:3]
+    assert_safe("scaling twice with one fault", found)
 
 
 @pytest.mark.timeout(300)
@@ -74,12 +74,7 @@ def test_a_move_to_new_volumes_loses_nothing(
             pods = tuple(pod._replace(outdated=outdated) for pod in world.pods)
             initial.append(world._replace(pods=pods))
     found = explore(initial, check_progress=True)
-    print(
-        f"\n{moves} moves with a fault: {found.states} states, {found.actions} actions, "
-        f"{len(found.losses)} quorums lost by the operator, {len(found.stuck)} states stuck"
-    )
-    assert not found.losses, found.losses[:3]
-    assert not found.stuck, found.stuck[:3]
+    assert_safe(f"{moves} moves with a fault", found)
 
 
 def test_one_or_two_voters_do_not_move() -> None:
@@ -113,12 +108,7 @@ def test_a_rollout_loses_nothing() -> None:
             outdated = tuple(pod._replace(outdated=True) for pod in world.pods)
             initial.append(world._replace(pods=outdated))
     found = explore(initial, check_progress=True)
-    print(
-        f"\nrollout with faults: {found.states} states, {found.actions} actions, "
-        f"{len(found.losses)} quorums lost by the operator, {len(found.stuck)} states stuck"
-    )
-    assert not found.losses, found.losses[:3]
-    assert not found.stuck, found.stuck[:3]
+    assert_safe("rollout with faults", found)
 
 
 @pytest.mark.timeout(300)

@@ -5,8 +5,9 @@ Rules:
    changes nothing. After each mutation, the actor calls `mutated`.
 2. The actor retries idempotent calls after transient errors of the API server. A conflict (409)
    with another writer ends the action; the next observation shows the new state.
-3. Pods are deleted by UID, and StatefulSets are resized, both in the observed version only: a pod
-   that has become ready in the meantime is not the one that the plan wanted to restart. A node is
+3. Pods and StatefulSets are deleted by UID, and StatefulSets are resized, all in the observed
+   version only: a pod that has become ready in the meantime is not the one that the plan wanted to
+   restart. No pod goes whose volume claim has been deleted since the plan saw it. A node is
    formatted only if its pod still has the observed UID.
 4. Objects are created, which fails if they exist, or changed and deleted by the UID of an object
    that is this Quorum's own. `ownership` defines whose an object is.

@@ -18,9 +18,8 @@ from quorate_operator.resource import QuorumResource
 
 def claims_of(stateful_set: Object | None) -> Object:
     """The spec of the StatefulSet's claims, {} without one."""
-    templates = ({} if stateful_set is None else stateful_set["spec"]).get(
-        "volumeClaimTemplates"
-    ) or [{}]
+    spec = {} if stateful_set is None else stateful_set["spec"]
+    templates = spec.get("volumeClaimTemplates") or [{}]
     found: Object = templates[0].get("spec") or {}
     return found
 

@@ -265,9 +265,8 @@ def _spec_applied(observed: Observed, plan: OperatorPlan) -> Said:
     if held:
         return False, min(held, key=_rank).reason.value, "; ".join(each.text for each in held)
     if observed.stale or observed.size is None:
-        stopped = plan.refusals[0] if plan.refusals else PlanRefusal(Reason.DONE, "")
-        reason = stopped.reason.value if plan.refusals else "Pending"
-        text = ", ".join(observed.stale) or plan.text or stopped.text
+        reason = next((each.reason.value for each in plan.refusals), "Pending")
+        text = ", ".join(observed.stale) or plan.text or _refused(plan)
         return False, "Applying" if plan.action else reason, text
     return True, "AsWanted", ""
 

@@ -23,23 +23,22 @@ from __future__ import annotations
 
 import functools
 import logging
-import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from quorate.bridge import schemas as s
 from quorate.bridge import tokens
 from quorate.bridge.admission import Admission, Admit
 from quorate.bridge.apis import KAFKA_APIS
-from quorate.bridge.connections import Connections, KafkaConnection
+from quorate.bridge.connections import KafkaConnection
 from quorate.bridge.direct import DIRECT
 from quorate.bridge.exchange import answer_bare
 from quorate.bridge.fetch_messages import LogFetch
 from quorate.bridge.forwarding import FORWARDED, answer_envelope, envelope_response
-from quorate.bridge.frames import FRAME_BYTES_MAX, Decoder
-from quorate.bridge.handshakes import Handshakes
+from quorate.bridge.frames import FRAME_BYTES_MAX
 from quorate.bridge.lifecycle import LIFECYCLE
+from quorate.bridge.listening import ListenerSettings, Listening
 from quorate.bridge.quorum_requests import Describe, Handle, QuorumRequests
 from quorate.bridge.quotas import STRICT_SINCE, MutationQuotas
 from quorate.bridge.raft_requests import RaftRequests, refused
@@ -49,27 +48,20 @@ from quorate.bridge.replication import (
     Replication,
     respond,
 )
-from quorate.bridge.sasl import SaslAuthenticator
-from quorate.bridge.sasl_config import SaslConfig
-from quorate.bridge.server import BridgeServer, api_versions
+from quorate.bridge.server import api_versions
 from quorate.bridge.topics import describe_creation
 from quorate.common.error_codes import ErrorCode
 from quorate.metadata import requests as r
 from quorate.metadata.authorizer import Operation, Resource, ResourceType
 from quorate.metadata.image.configs import ConfigResourceType
 from quorate.metadata.image.metadata_image import MetadataImage
-from quorate.metadata.image.tokens import TokenSecrets
 from quorate.raft.messages import FetchRequest, FetchSnapshotRequest
-from quorate.rpc.principals import Caller, PrincipalMapping
+from quorate.rpc.principals import Caller
 from quorate.rpc.server.authorizer import Denial, answer_authorized
-from quorate.rpc.tls import TlsConfig
 from quorate.rpc.wire.convert_metadata import METADATA_CODECS, MetadataAnswer
 from quorate.runtime.authorizer import NodeAuthorizer
 from quorate.runtime.driver import RaftDriver
 from quorate.telemetry.limited_log import LimitedLog
-
-if TYPE_CHECKING:
-    from quorate.bridge.oauth import TokenValidator
 
 LOGGER = logging.getLogger(__name__)
 
@@ -101,30 +93,16 @@ REQUEST_METHODS: Final[dict[type, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class BridgeSettings:
-    """The configuration of the listener for Kafka's protocol."""
+    """The configuration of the bridge."""
 
     node_id: int
     """The node id of this controller."""
     cluster_id: str
     """The cluster id of this controller."""
-    listener: str
-    """The name of the controllers' endpoints for brokers."""
-    host: str
-    port: int
-    """The address of the listener is `host` and `port`."""
-    tls: TlsConfig | None = None
-    """The TLS files of the listener, None for an unencrypted one."""
-    mapping: PrincipalMapping = field(default_factory=PrincipalMapping)
+    listening: ListenerSettings
+    """The listener, whose name the controllers' endpoints for brokers have."""
     not_forwarded: frozenset[str] = frozenset()
     """Principals whose requests brokers may not forward."""
-    connections_max: int = 1_024
-    connections_per_address_max: int = 256
-    client_auth: str = "required"
-    """Whether clients present a certificate with TLS: required, requested or none."""
-    sasl: SaslConfig | None = None
-    """The SASL configuration, None without SASL."""
-    token_secret_key: str = field(default="", repr=False)
-    """The secret key of delegation tokens; empty to disable them."""
     quota_window_count: int = 11
     quota_window_s: int = 1
     """For `quota_window_count` and `quota_window_s`, see `MutationQuotas`."""
@@ -134,6 +112,11 @@ class BridgeSettings:
     """One (principal, node id) for each node that a principal may act for as a voter, whatever its
     certificate names.
     """
+
+    @property
+    def listener(self) -> str:
+        """The name of the listener."""
+        return self.listening.name
 
 
 class Bridge:
@@ -173,11 +156,8 @@ class Bridge:
             serves_voters=settings.serves_voters,
         )
         self._voters = RaftRequests(raft, settings.listener, self._refusal)
-        self._decoder = Decoder()
-        self._connections = Connections(
-            settings.connections_max, settings.connections_per_address_max
-        )
-        self._handshakes = Handshakes()
+        self.listening = Listening(settings.listening, self, "Kafka's brokers", image)
+        self._connections = self.listening.connections
         self._quorum = QuorumRequests(
             raft,
             handle,
@@ -194,69 +174,17 @@ class Bridge:
         self._quotas = MutationQuotas(
             lambda: image().quotas, settings.quota_window_count, settings.quota_window_s
         )
-        self._token_secrets = TokenSecrets(settings.token_secret_key)
-        self._validator = _validator(settings.sasl)
-        self._sasl = self._authenticator(settings.sasl)
-        self._server: BridgeServer | None = None
+        self._token_secrets = self.listening.token_secrets
         self._unauthenticated = LimitedLog(LOGGER, interval_s=LOG_INTERVAL_S)
-
-    @property
-    def connection_count(self) -> int:
-        return len(self._connections)
-
-    @property
-    def handshake_count(self) -> int:
-        """TLS handshakes under way, which also count as connections."""
-        return len(self._handshakes)
-
-    @property
-    def closed_count(self) -> int:
-        """Connections rejected or evicted since the start."""
-        return self._connections.closed_count + self._handshakes.closed_count
 
     async def open(self) -> None:
         """Start listening. Idempotent. Raises OSError, TlsError."""
-        if self._server is not None:
-            return
-        settings = self._settings
-        # `close` has ended the previous decoder, which cannot start again.
-        self._decoder = Decoder()
-        server = BridgeServer(
-            self,
-            self._decoder,
-            connections=self._connections,
-            handshakes=self._handshakes,
-            tls=_server_tls(settings),
-            requests_certificate=settings.client_auth == "requested",
-            mapping=settings.mapping,
-            sasl=self._sasl,
-        )
-        await server.start(settings.host, settings.port)
-        self._server = server
-        if self._validator is not None:
-            self._validator.start()
-        LOGGER.info(
-            "bridge: listening for Kafka's brokers on %s:%d",
-            settings.host or "*",
-            settings.port,
-        )
+        await self.listening.open()
 
     async def close(self) -> None:
-        """Stop listening, and end the decoder's thread. Idempotent."""
-        server, self._server = self._server, None
-        if server is not None:
-            await server.stop()
-        if self._validator is not None:
-            await self._validator.close()
-        self._decoder.close()
+        """Stop listening. Idempotent."""
+        await self.listening.close()
         self._admission.close()
-
-    def _authenticator(self, config: SaslConfig | None) -> SaslAuthenticator | None:
-        if config is None:
-            return None
-        credentials = tokens.ScramCredentials(self._image, self._token_secrets, wall_ms)
-        validate = None if self._validator is None else self._validator.validate
-        return SaslAuthenticator(config, credentials.find, validate, wall_ms=wall_ms)
 
     # --- limits and authorization -----------------------------------------------------------------
 
@@ -334,7 +262,7 @@ class Bridge:
             return await self._replication.fetch_snapshot(call, connection)
         if call.api_key == s.ENVELOPE:
             return await answer_envelope(
-                call, self._ask_for_client, self._decoder.call, self._quotas
+                call, self._ask_for_client, self.listening.decoder.call, self._quotas
             )
         if call.api_key == s.DESCRIBE_DELEGATION_TOKEN:
             allows = self._allows(connection.caller)
@@ -458,23 +386,3 @@ def may_forward(authorizer: NodeAuthorizer, caller: Caller) -> bool:
         return True
     name = KAFKA_APIS[s.ENVELOPE].method
     return caller.is_authenticated and authorizer.is_authorized(caller, name)
-
-
-def wall_ms() -> int:
-    """Milliseconds since 1970."""
-    return time.time_ns() // 1_000_000
-
-
-def _server_tls(settings: BridgeSettings) -> TlsConfig | None:
-    if settings.tls is None:
-        return None
-    is_required = settings.client_auth == "required"
-    return replace(settings.tls, require_client_certificate=is_required)
-
-
-def _validator(config: SaslConfig | None) -> TokenValidator | None:
-    if config is None or config.oauth is None:
-        return None
-    from quorate.bridge.oauth import TokenValidator  # noqa: PLC0415 - needs the extra
-
-    return TokenValidator(config.oauth)

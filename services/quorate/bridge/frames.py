@@ -89,17 +89,18 @@ class Receipt:
 
 
 class Decoder:
-    """Decodes requests, large ones in a thread (rule 3)."""
+    """Decodes requests, large ones in a thread (rule 3). served: the served APIs."""
 
-    def __init__(self) -> None:
+    def __init__(self, served: s.Served = s.SERVED) -> None:
+        self._served = served
         self._thread = ThreadPoolExecutor(1, "bridge-decode")
 
     async def call(self, frame: bytes) -> s.Call:
         """Decode the request in a frame. Raises BadMessageError."""
         if len(frame) <= INLINE_BYTES:
-            return s.read_call(frame)
+            return s.read_call(frame, self._served)
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, s.read_call, frame)
+        return await loop.run_in_executor(self._thread, s.read_call, frame, self._served)
 
     def close(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)

@@ -81,7 +81,10 @@ ADD_RAFT_VOTER: Final = 80
 REMOVE_RAFT_VOTER: Final = 81
 UPDATE_RAFT_VOTER: Final = 82
 
-SERVED: Final[dict[int, tuple[int, int]]] = {
+Served = dict[int, tuple[int, int]]
+"""API key to the lowest and highest version that a listener serves."""
+
+SERVED: Final[Served] = {
     FETCH: (4, 18),
     SASL_HANDSHAKE: (0, 1),
     API_VERSIONS: (0, 4),
@@ -124,7 +127,7 @@ SERVED: Final[dict[int, tuple[int, int]]] = {
     REMOVE_RAFT_VOTER: (0, 0),
     UPDATE_RAFT_VOTER: (0, 0),
 }
-"""The served requests: API key to its lowest and highest version."""
+"""The requests that the listener for Kafka's brokers serves."""
 
 VOTERS_APIS: Final = frozenset({VOTE, BEGIN_QUORUM_EPOCH, END_QUORUM_EPOCH, UPDATE_RAFT_VOTER})
 """Only voters send these: served if `quorate.peer.protocol` is kafka."""
@@ -185,8 +188,8 @@ def items_max(api_key: int) -> int:
     return _ITEMS_MAX.get(api_key, ITEMS_MAX)
 
 
-def read_head(frame: bytes) -> Call:
-    """Read a request's header without the client id.
+def read_head(frame: bytes, apis: Served = SERVED) -> Call:
+    """Read a request's header without the client id. apis: the served ones.
 
     Raises BadMessageError if the request is not served. An unknown version of ApiVersions is
     accepted, since it gets a response.
@@ -195,23 +198,23 @@ def read_head(frame: bytes) -> Call:
         raise BadMessageError(f"a truncated request of {len(frame)} bytes")
     api_key = int.from_bytes(frame[0:2], "big", signed=True)
     version = int.from_bytes(frame[2:4], "big", signed=True)
-    served = SERVED.get(api_key)
+    served = apis.get(api_key)
     if served is None:
         raise BadMessageError(f"a request with API key {api_key}, which is not served here")
-    if not is_served(api_key, version) and api_key != API_VERSIONS:
+    if not is_served(api_key, version, apis) and api_key != API_VERSIONS:
         raise BadMessageError(f"version {version} of API {api_key}: not one of {served}")
     return Call(api_key, version, int.from_bytes(frame[4:8], "big", signed=True), "", None)
 
 
-def is_served(api_key: int, version: int) -> bool:
-    low, high = SERVED[api_key]
+def is_served(api_key: int, version: int, apis: Served = SERVED) -> bool:
+    low, high = apis[api_key]
     return low <= version <= high
 
 
-def read_call(frame: bytes) -> Call:
-    """Decode the request in a frame. Raises BadMessageError."""
-    head = read_head(frame)
-    if not is_served(head.api_key, head.version):
+def read_call(frame: bytes, apis: Served = SERVED) -> Call:
+    """Decode the request in a frame. apis: the served ones. Raises BadMessageError."""
+    head = read_head(frame, apis)
+    if not is_served(head.api_key, head.version, apis):
         return head
     kind = request_type(head.api_key, head.version)
     limit = items_max(head.api_key)
@@ -230,13 +233,13 @@ def read_call(frame: bytes) -> Call:
     return head._replace(client_id=header.client_id or "", body=body)
 
 
-def check_start(start: bytes) -> None:
+def check_start(start: bytes, apis: Served = SERVED) -> None:
     """Raise BadMessageError if these bytes begin a request that is served, but with too many items
-    or against its schema.
+    or against its schema. apis: the served ones.
     """
     api_key = int.from_bytes(start[0:2], "big", signed=True)
     version = int.from_bytes(start[2:4], "big", signed=True)
-    if api_key not in SERVED or not is_served(api_key, version):
+    if api_key not in apis or not is_served(api_key, version, apis):
         return
     kind = request_type(api_key, version)
     walk = Walk(start, 0, items_max(api_key))

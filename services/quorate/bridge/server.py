@@ -1,4 +1,4 @@
-"""The listener for Kafka's brokers: accepts connections and passes requests to an `Answerer`.
+"""A listener for Kafka's protocol: accepts connections and passes requests to an `Answerer`.
 
 A frame is four bytes of length and a request. Requests of a connection are processed in order, one
 at a time, as in Kafka's server, so a Fetch that waits blocks only its own connection.
@@ -31,7 +31,7 @@ import logging
 import math
 import socket
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from quorate.bridge import schemas as s
@@ -91,9 +91,9 @@ class Answerer(Protocol):
 
 
 class BridgeServer:
-    """Listens for brokers and passes their requests to `answerer`. tls: None without TLS.
+    """Listens for clients and passes their requests to `answerer`. tls: None without TLS.
 
-    requests_certificate: see `ServerContext`. sasl: None without SASL.
+    requests_certificate: see `ServerContext`. sasl: None without SASL. served: the served APIs.
     """
 
     def __init__(
@@ -108,8 +108,10 @@ class BridgeServer:
         requests_certificate: bool = False,
         mapping: PrincipalMapping | None = None,
         sasl: SaslAuthenticator | None = None,
+        served: s.Served = s.SERVED,
     ) -> None:
         self._answerer = answerer
+        self._served = served
         self._decoder = decoder
         self._connections = Connections() if connections is None else connections
         self._unfinished = Unfinished() if unfinished is None else unfinished
@@ -319,7 +321,8 @@ class BridgeServer:
 
         first: the SaslHandshake of a re-authentication. Raises BadMessageError.
         """
-        exchange = Authentication(sasl, api_versions, connection.session)
+        versions = functools.partial(api_versions, served=self._served)
+        exchange = Authentication(sasl, versions, connection.session)
         try:
             async with asyncio.timeout(AUTHENTICATION_S) as limit:
                 while exchange.session is None:
@@ -358,7 +361,7 @@ class BridgeServer:
         if length is None:
             return None
         longest = self._answerer.frame_bytes_max(connection)
-        check = s.check_start
+        check: Callable[[bytes], None] = functools.partial(s.check_start, apis=self._served)
         if exchange is not None:
             assert self._sasl is not None, "it authenticates"
             check = exchange.check_start
@@ -386,7 +389,7 @@ class BridgeServer:
 
     async def _read(self, frame: bytes, connection: KafkaConnection) -> tuple[s.Call, Any]:
         """The request in a frame, and the response if it is rejected by its header, else None."""
-        head = s.read_head(frame)
+        head = s.read_head(frame, self._served)
         response = self._answerer.refuse(head, connection)
         return head if response is not None else await self._decoder.call(frame), response
 
@@ -458,11 +461,12 @@ def api_versions(
     features_epoch: int = -1,
     *,
     serves_voters: bool = False,
+    served: s.Served = s.SERVED,
 ) -> Any:
     """The ApiVersions response; in version 0 with an error for an unknown version (KIP-511).
 
     Versions below 4 cannot contain features that support level 0. serves_voters: whether the APIs
-    for voters are served.
+    for voters are served. served: the served APIs.
     """
     is_known = call.body is not None
     version = call.version if is_known else 0
@@ -472,7 +476,7 @@ def api_versions(
         error_code=s.error_field(ErrorCode.NONE if is_known else ErrorCode.UNSUPPORTED_VERSION),
         api_keys=tuple(
             module.ApiVersion(api_key=key, min_version=low, max_version=high)
-            for key, (low, high) in s.SERVED.items()
+            for key, (low, high) in served.items()
             if serves_voters or key not in s.VOTERS_APIS
         ),
         zk_migration_ready=True,

@@ -14,6 +14,7 @@ import pytest
 from quorate.bridge import schemas as s
 from quorate.bridge.bridge import Bridge, BridgeSettings
 from quorate.bridge.frames import FRAME_BYTES_MAX
+from quorate.bridge.listening import ListenerSettings
 from quorate.bridge.sasl_config import SaslConfig
 from quorate.common.error_codes import ErrorCode
 from quorate.metadata import describe
@@ -90,15 +91,15 @@ class Lab:
         kind, _, requested = protocol.partition(" ")
         (port,) = free_ports(1)
         is_sasl = kind.startswith("SASL")
-        settings = BridgeSettings(
-            1, "cluster", "KAFKA", HOST, port,
+        listener = ListenerSettings(
+            "KAFKA", HOST, port,
             tls=TlsConfig(*self.own, self.authority[0]) if kind.endswith("SSL") else None,
             mapping=PrincipalMapping.parse("RULE:^CN=(.*)$/$1/"),
-            not_forwarded=frozenset({SUPER_USER}),
             client_auth="none" if is_sasl else requested or "required",
             sasl=SaslConfig(MECHANISMS, dict.fromkeys(USERS, PASSWORD)) if is_sasl else None,
             token_secret_key="key",
         )  # fmt: skip
+        settings = BridgeSettings(1, "cluster", listener, frozenset({SUPER_USER}))
 
         async def handle(request: Any, _timeout_ms: int) -> MetadataAnswer:
             """The metadata controller is not what is looked at here."""

@@ -29,6 +29,7 @@ from quorate.bridge.connections import Connections, KafkaConnection
 from quorate.bridge.control_requests import Message, Sender, everything
 from quorate.bridge.frame_stream import FrameStream
 from quorate.bridge.frames import FRAME_BYTES_MAX, IDLE_S, INLINE_BYTES, Decoder
+from quorate.bridge.listening import ListenerSettings, Listening
 from quorate.bridge.replication import PEER_CLIENT_ID, PEER_IDLE_S
 from quorate.bridge.server import ACCEPTS_MAX, BridgeServer, api_versions
 from quorate.common.error_codes import ErrorCode
@@ -80,7 +81,7 @@ async def server() -> AsyncIterator[BridgeServer]:
     await made.stop()
 
 
-async def dial(server: BridgeServer) -> Streams:
+async def dial(server: BridgeServer | Listening) -> Streams:
     return await asyncio.open_connection(*server.addresses[0])
 
 
@@ -109,7 +110,7 @@ async def a_bridge(tmp_path: Path) -> AsyncIterator[Bridge]:
         raise AssertionError(timeout_ms)
 
     bridge = Bridge(
-        BridgeSettings(1, CLUSTER, "KAFKA", HOST, 0),
+        BridgeSettings(1, CLUSTER, ListenerSettings("KAFKA", HOST, 0)),
         replica.driver,
         handle,
         lambda read: describe.answer(MetadataImage(), read),
@@ -457,8 +458,7 @@ async def test_a_closed_bridge_has_no_thread_and_opens_again(tmp_path: Path) -> 
         others = set(threading.enumerate())
         for _ in range(2):
             await bridge.open()
-            assert bridge._server is not None
-            reader, writer = await dial(bridge._server)
+            reader, writer = await dial(bridge.listening)
             kind = s.request_type(s.API_VERSIONS, 3)
             body = s.make(
                 kind, client_software_name="x" * INLINE_BYTES, client_software_version="1"

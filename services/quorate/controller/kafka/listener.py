@@ -17,6 +17,7 @@ from typing import Any
 from quorate.bridge.bridge import Bridge, BridgeSettings
 from quorate.bridge.leader_requests import LeaderRequests
 from quorate.bridge.leader_service import KafkaLedService
+from quorate.bridge.listening import ListenerSettings
 from quorate.bridge.peer import KafkaPeers
 from quorate.bridge.sasl_config import OAUTHBEARER, PLAIN
 from quorate.common.error_codes import ErrorCode
@@ -109,10 +110,10 @@ def node_service(components: NodeComponents[ControllerConfig], **named: Any) -> 
 
 def listener_samples(listener: KafkaListener | None) -> Iterator[Sample]:
     """The metrics of the listener; zeros without one, so that no dashboard lacks data."""
-    bridge = None if listener is None else listener.bridge
-    yield Sample("kafka-open-connections", 0 if bridge is None else bridge.connection_count)
-    yield Sample("kafka-handshakes", 0 if bridge is None else bridge.handshake_count)
-    yield Sample("kafka-closed-connections", 0 if bridge is None else bridge.closed_count)
+    found = None if listener is None else listener.bridge.listening
+    yield Sample("kafka-open-connections", 0 if found is None else found.connection_count)
+    yield Sample("kafka-handshakes", 0 if found is None else found.handshake_count)
+    yield Sample("kafka-closed-connections", 0 if found is None else found.closed_count)
 
 
 def _warn(config: ControllerConfig) -> None:
@@ -143,20 +144,23 @@ def _bridge(
     kafka, security = config.kafka, config.security
     (listener,) = (each for each in config.listeners if each.name == kafka.name)
     denied = () if kafka.forwards_super_users else security.super_users
-    settings = BridgeSettings(
-        config.node_id,
-        components.cluster_id,
+    listening = ListenerSettings(
         listener.name,
         listener.host,
         listener.port,
         None if config.kafka_tls is None else config.kafka_tls.mutual,
         security.principal_mapping,
-        frozenset(denied if security.authorizer else ()),
         kafka.connections_max,
         kafka.connections_per_address_max,
         kafka.security.client_auth,
         kafka.security.sasl,
         config.metadata.token_secret_key or "",
+    )
+    settings = BridgeSettings(
+        config.node_id,
+        components.cluster_id,
+        listening,
+        frozenset(denied if security.authorizer else ()),
         kafka.quota_window_count,
         kafka.quota_window_s,
         serves_voters=kafka.serves_voters,

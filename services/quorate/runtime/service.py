@@ -1,8 +1,8 @@
 """The handler of a node's gRPC requests, which the servicers of `rpc.server` call.
 
-Requests of the protocol are passed to the driver unchanged. Appends are validated and encoded here,
-once, as one batch per request. Reads are streamed from the checkpoint and the log; a linearizable
-read ends at an offset that a majority has confirmed.
+Requests of the protocol are passed to the driver unchanged, and appends to `appends`. Reads are
+streamed from the checkpoint and the log; a linearizable read ends at an offset that a majority has
+confirmed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import time
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
@@ -30,7 +29,6 @@ from quorate.log.errors import (
     OffsetOutOfRangeError,
     SnapshotNotFoundError,
 )
-from quorate.metadata.managers.controller_context import RefusedError
 from quorate.metadata.requests import DescribeCluster, FeatureUpdate, UpdateFeatures
 from quorate.raft.batches import Batch
 from quorate.raft.messages import (
@@ -52,17 +50,13 @@ from quorate.raft.messages import (
 )
 from quorate.raft.types import SUPPORTED_KRAFT_VERSION, OffsetAndEpoch
 from quorate.records.batch import (
-    NO_PRODUCER,
     BatchProducer,
-    build_data_batch,
     iter_batches,
     read_header,
 )
 from quorate.records.errors import CorruptBatchError, RecordsError
-from quorate.records.metadata import peek
 from quorate.rpc.server.handler import SharedChunk, WatchStream
 from quorate.rpc.wire.convert_metadata import MetadataAnswer
-from quorate.rpc.wire.limits import batch_bytes, too_large
 from quorate.rpc.wire.values import (
     NO_CONDITIONS,
     AppendOutcome,
@@ -82,16 +76,16 @@ from quorate.rpc.wire.values import (
     UpdateFeaturesRequest,
     UpgradeType,
 )
+from quorate.runtime.append_service import AppendService
 from quorate.runtime.application_service import NOT_FINALIZED, ApplicationService
 from quorate.runtime.consistency import LogChecksums
 from quorate.runtime.driver import Bytes, RaftDriver
 from quorate.runtime.metadata_service import NO_KAFKA_NODES, MetadataService
-from quorate.runtime.pending_appends import Commit, CommitOutcome
 from quorate.runtime.watchers import WatchHub, WatchLimits
 from quorate.version import __version__
 
 if TYPE_CHECKING:
-    from opentelemetry.trace import Span
+    pass
 
 LOGGER = logging.getLogger(__name__)
 
@@ -140,8 +134,13 @@ class NodeService:
     ) -> None:
         self.watchers = WatchHub(driver, lambda: self.current_leader, watch_limits)
         self._driver = driver
-        self._batch_bytes_max = batch_bytes_max
-        self._pending_bytes_max = pending_bytes_max
+        self.appends = AppendService(
+            driver,
+            metadata,
+            applications,
+            batch_bytes_max=batch_bytes_max,
+            pending_bytes_max=pending_bytes_max,
+        )
         self._is_ready = is_ready
         self._metadata = metadata
         self._applications = applications
@@ -231,115 +230,13 @@ class NodeService:
         producer: BatchProducer | None = None,
     ) -> AppendOutcome:
         """Append one atomic batch and wait for its commit (see `rpc.wire.values.AppendOutcome`)."""
-        traces = self._driver.traces
-        if traces is None:
-            return await self._append(records, timeout_ms, conditions, producer)
-        with traces.serving("quorate.leader.append", **{"quorate.records": len(records)}) as span:
-            outcome = await self._append(records, timeout_ms, conditions, producer, span)
-            span.set_attribute("quorate.error", outcome.error.name)
-            return outcome
-
-    async def _append(
-        self,
-        records: Sequence[OpaqueRecord],
-        timeout_ms: int,
-        conditions: LogOffsets,
-        producer: BatchProducer | None,
-        span: Span | None = None,
-    ) -> AppendOutcome:
-        refusal = self._refuse_append(records, bool(conditions) or producer is not None)
-        if refusal is not None:
-            return AppendOutcome(refusal[0], self.current_leader, message=refusal[1])
-        if records[0][0] is None and self._metadata is not None:
-            return await self._append_metadata(records, timeout_ms, self._metadata)
-        try:
-            ended = await self._append_of_application(
-                records, timeout_ms, conditions, producer, span
-            )
-        except RefusedError as refused:
-            return AppendOutcome(refused.error, self.current_leader, message=refused.message)
-        leader = self.current_leader
-        if isinstance(ended, LogOffsets):
-            text = "a condition does not hold"
-            return AppendOutcome(ErrorCode.CONDITION_FAILED, leader, message=text, actual=ended)
-        if isinstance(ended, ErrorCode):
-            return AppendOutcome(ended, leader)
-        base, outcome = ended
-        if outcome is CommitOutcome.COMMITTED:
-            # Of a batch that was appended before, the epoch may be an earlier one.
-            epoch = -1 if producer is None else self._driver.node.epoch_before(base + 1)
-            return AppendOutcome(ErrorCode.NONE, leader, base, epoch=epoch)
-        return AppendOutcome(ErrorCode.REQUEST_TIMED_OUT, leader, base, outcome.text)
+        return await self.appends.append(records, timeout_ms, conditions, producer)
 
     async def _open_producer(self, request: OpenProducerRequest) -> OpenProducerResponse:
         if self._applications is None:
             error = ErrorCode.UNSUPPORTED_VERSION
             return OpenProducerResponse(error, self.current_leader, NOT_FINALIZED)
         return await self._applications.open_session(request)
-
-    async def _append_metadata(
-        self, records: Sequence[OpaqueRecord], timeout_ms: int, metadata: MetadataService
-    ) -> AppendOutcome:
-        """Append records without a key."""
-        values = [value or b"" for _, value in records]
-        code, base, text = await metadata.append_records(values, timeout_ms, from_client=True)
-        if code is ErrorCode.NOT_CONTROLLER:
-            # With a message, the records were appended before leadership was lost.
-            code = ErrorCode.REQUEST_TIMED_OUT if text else ErrorCode.NOT_LEADER_OR_FOLLOWER
-        return AppendOutcome(code, self.current_leader, base, text)
-
-    async def _append_of_application(
-        self,
-        records: Sequence[OpaqueRecord],
-        timeout_ms: int,
-        conditions: LogOffsets,
-        producer: BatchProducer | None,
-        span: Span | None,
-    ) -> Commit | ErrorCode | LogOffsets:
-        """Append records with keys. RefusedError if Kafka's nodes use this quorum, or a level is
-        missing.
-        """
-        now_ms = time.time_ns() // 1_000_000
-        count, batch = len(records), build_data_batch(records, now_ms, producer or NO_PRODUCER)
-        is_checked = bool(conditions) or producer is not None
-        if is_checked or any(value is None for _, value in records):
-            if self._applications is None:
-                raise RefusedError(ErrorCode.UNSUPPORTED_VERSION, NOT_FINALIZED)
-            return await self._applications.append(count, batch, timeout_ms, conditions, span)
-        if self._metadata is None or self._metadata.has_applications:
-            return await self._driver.append(count, batch, timeout_ms, span)
-        ended = await self._metadata.append_application(count, batch, timeout_ms, span)
-        assert ended is not None, "nothing was checked that could reject it"
-        return ended
-
-    def _refuse_append(
-        self, records: Sequence[OpaqueRecord], is_checked: bool
-    ) -> tuple[ErrorCode, str] | None:
-        if not self._driver.node.is_leader:
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER, ""
-        if not records:
-            return ErrorCode.INVALID_REQUEST, "an append needs at least one record"
-        size = batch_bytes(records)
-        if size > self._batch_bytes_max:
-            return ErrorCode.MESSAGE_TOO_LARGE, too_large(size, self._batch_bytes_max)
-        pending_bytes = self._driver.pending_appends.pending_bytes
-        if pending_bytes + size > self._pending_bytes_max:
-            text = f"{pending_bytes} bytes are not committed yet; slow down"
-            return ErrorCode.THROTTLING_QUOTA_EXCEEDED, text
-        keyless = [index for index, (key, _) in enumerate(records) if key is None]
-        if keyless and len(keyless) < len(records):
-            text = f"record {keyless[0]} has no key, but others do: one batch cannot hold both"
-            return ErrorCode.INVALID_RECORD, text
-        if keyless and is_checked:
-            text = "conditions and producer sessions need records with a key"
-            return ErrorCode.INVALID_REQUEST, text
-        for index in keyless:
-            if peek(records[index][1] or b"") is None:
-                text = (
-                    f"record {index} has no key, so it must be a metadata record in Kafka's framing"
-                )
-                return ErrorCode.INVALID_RECORD, text
-        return None
 
     # --- read -------------------------------------------------------------------------------------
 

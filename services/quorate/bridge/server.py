@@ -32,7 +32,7 @@ import math
 import socket
 import ssl
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from quorate.bridge import schemas as s
 from quorate.bridge.connections import Connections, KafkaConnection
@@ -74,6 +74,10 @@ LOG_INTERVAL_S = 10.0
 """The shortest interval between log lines about closed connections of one host, seconds."""
 
 
+NO_RESPONSE: Final = object()
+"""What an `Answerer` returns if the client expects no response. Source: Produce with acks=0."""
+
+
 class Answerer(Protocol):
     """Limits, authorizes and answers requests."""
 
@@ -86,7 +90,7 @@ class Answerer(Protocol):
         ...
 
     async def answer(self, call: s.Call, connection: KafkaConnection) -> Any:
-        """The response to a request, in the request's version."""
+        """The response to a request, in the request's version; NO_RESPONSE for none."""
         ...
 
 
@@ -304,7 +308,9 @@ class BridgeServer:
             request = self._read(frame, connection)
             del frame  # it may be large, and its connection may wait
             with connection.room:
-                await stream.send(await self._answered(await request, connection))
+                response = await self._answered(await request, connection)
+                if response is not None:
+                    await stream.send(response)
             self._connections.rest(connection)
             if connection.throttled_s:
                 await asyncio.sleep(connection.throttled_s)
@@ -372,8 +378,8 @@ class BridgeServer:
                 )
         if length > longest:
             raise s.BadMessageError(
-                f"a frame of {length} bytes; at most {longest} from a caller that is not "
-                "authenticated or has no CLUSTER_ACTION"
+                f"a frame of {length} bytes; at most {longest} from a caller without the right "
+                "to send longer ones"
             )
         if (frame := stream.take(length)) is not None:
             return frame
@@ -393,13 +399,20 @@ class BridgeServer:
         response = self._answerer.refuse(head, connection)
         return head if response is not None else await self._decoder.call(frame), response
 
-    async def _answered(self, request: tuple[s.Call, Any], connection: KafkaConnection) -> bytes:
-        """The encoded response to what `_read` has returned. Raises BadMessageError."""
+    async def _answered(
+        self, request: tuple[s.Call, Any], connection: KafkaConnection
+    ) -> bytes | None:
+        """The encoded response to what `_read` has returned; None if the client expects none.
+
+        Raises BadMessageError.
+        """
         call, response = request
         if response is None and call.api_key in (s.SASL_HANDSHAKE, s.SASL_AUTHENTICATE):
             response = _illegal_sasl_state(call)
         elif response is None:
             response = await self._answerer.answer(call, connection)
+        if response is NO_RESPONSE:
+            return None
         data = await _written(call.correlation_id, response)
         if not connection.room.size:  # else it was reserved
             try:

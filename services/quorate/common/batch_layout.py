@@ -10,6 +10,8 @@ EPOCH_AT = 12
 CRC_AT = 17
 CRC_START = 21
 """Where the bytes begin that the checksum covers."""
+ATTRIBUTES_AT = 21
+MAX_TIMESTAMP_AT = 35
 PRODUCER_AT = 43
 COUNT_AT = 57
 MAGIC = 2
@@ -25,5 +27,6 @@ COMPRESSION_NAMES = {0: "none", 1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
+NO_TIMESTAMP = -1
 PRODUCER_EPOCH_MAX = 0x7FFF
 SEQUENCE_MODULUS = 1 << 31

@@ -7,7 +7,8 @@ because a misspelled timeout must not go unnoticed.
 
 Further settings are declared by `process.node_config` (those that brokers have too), by the classes
 of the groups (raft, the metadata controller, the log, snapshots), by `kafka.settings` and
-`kafka.security` (the listener for Kafka's brokers), `tls_settings` (Kafka's PEM stores) and
+`kafka.security` (the listener for Kafka's brokers), `topic.settings` (the one for Kafka's producers
+and consumers), `tls_settings` (Kafka's PEM stores) and
 `migration.settings`.
 """
 
@@ -29,6 +30,7 @@ from quorate.controller.migration.settings import (
     check_roles,
 )
 from quorate.controller.tls_settings import TLS_BY_LISTENER, TLS_SETTINGS, TlsFiles
+from quorate.controller.topic.settings import TOPIC_LISTENER_SETTINGS, TopicListenerSettings
 from quorate.log.config import LogConfig
 from quorate.metadata.settings import ControllerSettings
 from quorate.process.kafka_names import is_kafkas
@@ -126,9 +128,11 @@ class ControllerConfig(NodeConfig):
     listeners: tuple[Listener, ...]
     """Those of controller.listener.names, in that order."""
     tls: TlsFiles | None = None
-    """Of the gRPC listeners, or else of the one for Kafka's brokers; None if none is encrypted."""
+    """Of the gRPC listeners, or else of one for Kafka's protocol; None if none is encrypted."""
     kafka_tls: TlsFiles | None = None
     """Of the listener for Kafka's brokers; None if it is not encrypted."""
+    topic_tls: TlsFiles | None = None
+    """Of the listener for Kafka's producers and consumers; None if it is not encrypted."""
     raft: VoterSettings = group(VoterSettings)
     metadata: ControllerSettings = group(ControllerSettings)
     log: LogConfig = group(LogConfig)
@@ -138,6 +142,8 @@ class ControllerConfig(NodeConfig):
     """The migration from ZooKeeper."""
     kafka: KafkaListenerSettings = group(KafkaListenerSettings)
     """The listener for Kafka's brokers."""
+    topic: TopicListenerSettings = group(TopicListenerSettings)
+    """The listener for Kafka's producers and consumers."""
     unformatted_wait: bool = setting(
         "quorate.unformatted.wait",
         types.boolean(),
@@ -163,8 +169,9 @@ class ControllerConfig(NodeConfig):
 
     @property
     def grpc_listeners(self) -> tuple[Listener, ...]:
-        """All listeners except the one for Kafka's brokers, which speaks Kafka's protocol."""
-        return tuple(each for each in self.listeners if each.name != self.kafka.name)
+        """All listeners except those that speak Kafka's protocol."""
+        kafkas = (self.kafka.name, self.topic.listener)
+        return tuple(each for each in self.listeners if each.name not in kafkas)
 
     @property
     def kafka_listener_authenticates(self) -> bool:
@@ -250,6 +257,7 @@ CONTROLLER = ConfigDef(
         CONTROLLER_SETTINGS,
         TLS_SETTINGS,
         KAFKA_LISTENER_SETTINGS,
+        TOPIC_LISTENER_SETTINGS,
         KAFKA_SECURITY_SETTINGS,
         MIGRATION_SETTINGS,
     ),

@@ -30,7 +30,8 @@ from quorate.controller.kafka.security import (
 )
 from quorate.controller.kafka.settings import LISTENER, read_kafka_listener
 from quorate.controller.migration.settings import read_migration
-from quorate.controller.tls_settings import TlsFiles, read_tls
+from quorate.controller.tls_settings import read_tls
+from quorate.controller.topic.settings import TOPIC_LISTENER, read_topic_listener
 from quorate.process.config_reader import (
     PROTOCOLS,
     VOTERS,
@@ -85,19 +86,26 @@ def _build(parsed: ParsedProperties) -> ControllerConfig:
         values["log"] = replace(values["log"], segment_bytes_max=segment_bytes)
     metadata_log_dir: Path = values["metadata_log_dir"]
     others = (each for each in values["log_dirs"] if each != metadata_log_dir)
-    grpc_tls, kafka_tls = _tls(parsed, listeners)
-    encrypted = {each.name for each in listeners if each.tls}
-    kafka_security = _kafka_security(parsed, listeners)
+    encrypted = [each.name for each in listeners if each.tls]
+    grpc_tls, kafkas_tls = read_tls(parsed, encrypted, _kafkas(parsed))
+    security = _kafkas_security(parsed, listeners)
+    kafka, topic = parsed.get(LISTENER), parsed.get(TOPIC_LISTENER)
     return ControllerConfig(
         **values
         | {
             "listeners": listeners,
             "log_dirs": (metadata_log_dir, *others),
-            "tls": grpc_tls or kafka_tls,
-            "kafka_tls": kafka_tls,
+            "tls": grpc_tls or next(iter(kafkas_tls.values()), None),
+            "kafka_tls": kafkas_tls.get(kafka),
+            "topic_tls": kafkas_tls.get(topic),
             "security": _security(parsed, listeners, values["security"]),
             "migration": read_migration(parsed),
-            "kafka": read_kafka_listener(parsed, values["kafka"], kafka_security, encrypted),
+            "kafka": read_kafka_listener(
+                parsed, values["kafka"], security.get(kafka, KafkaSecurity()), encrypted
+            ),
+            "topic": read_topic_listener(
+                parsed, values["topic"], security.get(topic, KafkaSecurity())
+            ),
             "warnings": tuple(parsed.warnings),
         }
     )
@@ -137,38 +145,38 @@ def _listeners(parsed: ParsedProperties) -> tuple[Listener, ...]:
 
 
 def _protocol(parsed: ParsedProperties, name: str) -> str:
-    """The security protocol of a listener. Only the one for Kafka's brokers may use SASL."""
+    """The security protocol of a listener. Only those for Kafka's protocol may use SASL."""
     protocol = protocol_of(parsed, name, ("PLAINTEXT", "SSL"))
-    if protocol.startswith("SASL_") and name != parsed.get(LISTENER):
+    if protocol.startswith("SASL_") and name not in _kafkas(parsed):
         parsed.fail(
             PROTOCOLS,
-            f"{name}:{protocol}: only PLAINTEXT and SSL are supported, except on the listener for "
-            f"Kafka's brokers ({LISTENER})",
+            f"{name}:{protocol}: only PLAINTEXT and SSL are supported, except on listeners for "
+            f"Kafka's protocol ({LISTENER}, {TOPIC_LISTENER})",
         )
     return protocol
 
 
-def _tls(
+def _kafkas(parsed: ParsedProperties) -> tuple[str, ...]:
+    """The listeners that speak Kafka's protocol."""
+    names = (parsed.get(LISTENER), parsed.get(TOPIC_LISTENER))
+    return tuple(name for name in names if name is not None)
+
+
+def _kafkas_security(
     parsed: ParsedProperties, listeners: tuple[Listener, ...]
-) -> tuple[TlsFiles | None, TlsFiles | None]:
-    encrypted = [each.name for each in listeners if each.tls]
-    return read_tls(parsed, encrypted, parsed.get(LISTENER))
-
-
-def _kafka_security(parsed: ParsedProperties, listeners: tuple[Listener, ...]) -> KafkaSecurity:
-    kafkas: str | None = parsed.get(LISTENER)
-    grpc = next((each.name for each in listeners if each.tls and each.name != kafkas), None)
+) -> dict[str, KafkaSecurity]:
+    """The security of each listener that speaks Kafka's protocol."""
+    kafkas = _kafkas(parsed)
+    grpc = next((each.name for each in listeners if each.tls and each.name not in kafkas), None)
     if grpc is not None and parsed.get(CLIENT_AUTH) not in (None, "required"):
         parsed.fail(
             CLIENT_AUTH,
             f"the listener {grpc} requires client certificates; for the listener for Kafka's "
             f"brokers set listener.name.NAME.{CLIENT_AUTH}",
         )
-    protocol = "PLAINTEXT" if kafkas is None else _protocol(parsed, kafkas)
-    warn_of_unused(parsed, kafkas, protocol)
-    if kafkas is None:
-        return KafkaSecurity()
-    return read_kafka_security(parsed, kafkas, protocol)
+    protocols = {name: _protocol(parsed, name) for name in kafkas}
+    warn_of_unused(parsed, protocols)
+    return {name: read_kafka_security(parsed, name, protocols[name]) for name in kafkas}
 
 
 def _check_advertised(parsed: ParsedProperties) -> None:
@@ -215,8 +223,8 @@ def _security(
     parsed: ParsedProperties, listeners: tuple[Listener, ...], declared: ControllerSecurity
 ) -> ControllerSecurity:
     controllers: tuple[tuple[str, int | None], ...] = parsed.get(CONTROLLER_PRINCIPALS)
-    kafkas = parsed.get(LISTENER)
-    is_encrypted = any(listener.tls for listener in listeners if listener.name != kafkas)
+    kafkas = _kafkas(parsed)
+    is_encrypted = any(listener.tls for listener in listeners if listener.name not in kafkas)
     if controllers and not is_encrypted:
         parsed.fail(
             CONTROLLER_PRINCIPALS,

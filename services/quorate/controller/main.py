@@ -32,6 +32,7 @@ from quorate.controller.kafka.listener import (
 )
 from quorate.controller.registration import Registration
 from quorate.controller.security import node_authorizer, server_limits
+from quorate.controller.topic.listener import TopicListener
 from quorate.controller.unformatted import UnformattedNode
 from quorate.log.meta_properties import META_PROPERTIES_FILE, MetaProperties
 from quorate.metadata.controller import MetadataController
@@ -220,6 +221,7 @@ class Controller:
             refuses=refuses,
             watch_limits=WatchLimits.of(config.security.watchers_max, server_limits(config)),
         )
+        topic = None if config.topic.listener is None else TopicListener(shared, service.appends)
         watchers = service.watchers
         _notify(node, metadata, watchers)
         await self._listen(service)
@@ -229,6 +231,7 @@ class Controller:
             *node.components(),
             Component("metadata", stop=metadata.close),
             *(() if listener is None else (Component.of("Kafka listener", listener),)),
+            *(() if topic is None else (Component.of("topic listener", topic),)),
             *(Component.of("extension", each) for each in extensions),
             self._server.component(),
             Component("watchers", lambda: watchers.start(self._shutdown.fail), watchers.stop),

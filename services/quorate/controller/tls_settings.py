@@ -8,7 +8,7 @@ Source: Kafka's SslConfigs; KIP-651 (PEM stores).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,7 +30,7 @@ TLS_SETTINGS: tuple[Setting, ...] = (
         None,
         "A PEM file with the private key and the certificate. Alternatively, set "
         "ssl.key.location and ssl.certificate.location. All settings of TLS files may have the "
-        "prefix listener.name.NAME.: the listener for Kafka's brokers may have its own files; all "
+        "prefix listener.name.NAME.: a listener for Kafka's protocol may have its own files; all "
         "others share theirs.",
     ),
     Setting(
@@ -76,11 +76,12 @@ class TlsFiles:
 
 
 def read_tls(
-    parsed: ParsedProperties, encrypted: Sequence[str], kafkas: str | None
-) -> tuple[TlsFiles | None, TlsFiles | None]:
-    """The files of the gRPC listeners, and of the listener for Kafka's brokers; None without TLS.
+    parsed: ParsedProperties, encrypted: Sequence[str], kafkas: Collection[str]
+) -> tuple[TlsFiles | None, dict[str, TlsFiles]]:
+    """The files of the gRPC listeners, None without TLS, and of each encrypted listener for Kafka's
+    protocol.
 
-    encrypted: the encrypted listeners. kafkas: the one for Kafka's brokers. Raises ConfigError.
+    encrypted: the encrypted listeners. kafkas: those for Kafka's protocol. Raises ConfigError.
     """
     for name in sorted(parsed.texts):
         setting = parsed.config_def.setting(name)
@@ -92,13 +93,13 @@ def read_tls(
                 "that name: ignored"
             )
     found = {name: _files(parsed, name) for name in encrypted}
-    kafka = None if kafkas is None else found.pop(kafkas, None)
+    kafka = {name: found.pop(name) for name in kafkas if name in found}
     grpc = next(iter(found.values()), None)
     for name, files in found.items():
         if files != grpc:
             raise ConfigError(
                 f"{parsed.source}: the listeners {next(iter(found))} and {name} have different TLS "
-                f"files: only the listener for Kafka's brokers may have its own"
+                f"files: only listeners for Kafka's protocol may have their own"
             )
     return grpc, kafka
 

@@ -54,6 +54,7 @@ def _absolute(config: ControllerConfig) -> ControllerConfig:
         log_dirs=tuple(each.absolute() for each in config.log_dirs),
         tls=files(config.tls),
         kafka_tls=files(config.kafka_tls),
+        topic_tls=files(config.topic_tls),
     )
 
 

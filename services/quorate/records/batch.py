@@ -27,6 +27,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from quorate.common.batch_layout import (
+    ATTRIBUTES_AT,
     BATCH_BYTES_MAX,
     COMPRESSION_MASK,
     COMPRESSION_NAMES,
@@ -38,9 +39,11 @@ from quorate.common.batch_layout import (
     HEADER_SIZE,
     LOG_APPEND_TIME,
     MAGIC,
+    MAX_TIMESTAMP_AT,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
+    NO_TIMESTAMP,
     PREFIX_SIZE,
     PRODUCER_AT,
     SEQUENCE_MODULUS,
@@ -61,6 +64,7 @@ _BASE_OFFSET = struct.Struct(">q")
 _EPOCH = struct.Struct(">i")
 _CRC = struct.Struct(">I")
 _PRODUCER = struct.Struct(">qhi")
+_TIMESTAMP = struct.Struct(">q")
 _ROOM_FOR_HEADER = bytes(HEADER_SIZE)
 _VARINTS_COUNT = 8192
 _VARINTS = tuple(encode_unsigned_varint(value << 1) for value in range(_VARINTS_COUNT))
@@ -297,13 +301,13 @@ def iter_records(batch: memoryview, header: BatchHeader) -> Iterator[StoredRecor
     for _ in range(header.count):
         start = position
         try:
-            length, position = _read_varint(data, position)
+            length, position = read_varint(data, position)
             end = position + length
             if length < 0 or end > size:
                 raise CorruptBatchError(start, f"a record of {length} bytes")
             # The attributes of a record are one byte, unused in this format.
-            timestamp, position = _read_varint(data, position + 1)
-            delta, position = _read_varint(data, position)
+            timestamp, position = read_varint(data, position + 1)
+            delta, position = read_varint(data, position)
             key, position = _read_sized(data, position, end)
             value, position = _read_sized(data, position, end)
             headers: tuple[tuple[str, bytes | None], ...] = ()
@@ -339,13 +343,13 @@ def iter_keys(batch: Buffer, header: BatchHeader) -> Iterator[tuple[int, bytes |
     try:
         for _ in range(header.count):
             start = position
-            length, position = _read_varint(data, position)
+            length, position = read_varint(data, position)
             end = position + length
             # One byte of attributes; the delta of the timestamp is mostly one byte, too.
             position += 1
             while data[position] & 0x80:
                 position += 1
-            delta, position = _read_varint(data, position + 1)
+            delta, position = read_varint(data, position + 1)
             key, position = _read_sized(data, position, end)
             if not position < end <= size:
                 raise CorruptBatchError(start, f"a record of {length} bytes")
@@ -369,8 +373,11 @@ def snapshot_records(batch: memoryview, header: BatchHeader) -> Iterator[Record]
         yield placed
 
 
-def _read_varint(data: bytes, position: int) -> tuple[int, int]:
-    """A zig-zag varint of up to 64 bits, and where it ends. IndexError at the end of `data`."""
+def read_varint(data: bytes, position: int) -> tuple[int, int]:
+    """A zig-zag varint of up to 64 bits, and where it ends.
+
+    IndexError at the end of `data`, CorruptBatchError for a longer varint.
+    """
     value = data[position]
     position += 1
     if value >= 0x80:
@@ -389,7 +396,7 @@ def _read_varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def _read_sized(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:
-    size, start = _read_varint(data, position)
+    size, start = read_varint(data, position)
     if size < 0:
         return None, start
     if size > end - start:
@@ -401,7 +408,7 @@ def _read_headers(
     data: bytes, position: int, end: int
 ) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
     start = position
-    count, position = _read_varint(data, position)
+    count, position = read_varint(data, position)
     if not 0 <= count <= end - position:
         raise CorruptBatchError(start, f"{count} record headers")
     headers = []
@@ -501,6 +508,34 @@ def stamp(batch: bytearray, base_offset: int, epoch: int) -> None:
     _EPOCH.pack_into(batch, EPOCH_AT, epoch)
 
 
+def set_append_time(batch: bytearray, timestamp_ms: int) -> None:
+    """Give all records of a batch the time at which it is appended; its CRC is new.
+
+    The timestamps of its producer stay in the records, but readers ignore them. Source: Kafka's
+    message.timestamp.type=LogAppendTime.
+    """
+    attributes = batch[ATTRIBUTES_AT + 1]
+    batch[ATTRIBUTES_AT + 1] = attributes | LOG_APPEND_TIME
+    _TIMESTAMP.pack_into(batch, MAX_TIMESTAMP_AT, timestamp_ms)
+    with memoryview(batch) as view:
+        _CRC.pack_into(batch, CRC_AT, crc32c(view[CRC_START:]))
+
+
+def empty_batch(base_offset: int, end_offset: int, epoch: int) -> bytes:
+    """A batch without records that stands for the offsets from `base_offset` to before
+    `end_offset`.
+
+    Source: Kafka's compaction, which leaves such a batch where it has removed all records of one.
+    """
+    batch = bytearray(HEADER_SIZE)
+    length, last_delta = HEADER_SIZE - PREFIX_SIZE, end_offset - base_offset - 1
+    fields = (base_offset, length, epoch, MAGIC, 0, 0, last_delta, NO_TIMESTAMP, NO_TIMESTAMP)
+    _HEADER.pack_into(batch, 0, *fields, *NO_PRODUCER, 0)
+    with memoryview(batch) as view:
+        _CRC.pack_into(batch, CRC_AT, crc32c(view[CRC_START:]))
+    return bytes(batch)
+
+
 def keep_base_offset(batch: bytearray, base_offset: int) -> None:
     """Write a batch's base offset in the log into a batch for a checkpoint; its CRC is new.
 
@@ -528,7 +563,7 @@ def first_records(batch: memoryview, header: BatchHeader, end_offset: int) -> by
     data = bytes(batch)
     position = HEADER_SIZE
     for _ in kept:
-        length, position = _read_varint(data, position)
+        length, position = read_varint(data, position)
         position += length
     short = bytearray(data[:position])
     cut = header._replace(

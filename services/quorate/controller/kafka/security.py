@@ -10,6 +10,7 @@ KIP-684 (ssl.client.auth on SASL_SSL listeners).
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -161,7 +162,7 @@ class KafkaSecurity:
 
 
 def read_kafka_security(parsed: ParsedProperties, listener: str, protocol: str) -> KafkaSecurity:
-    """The security of the listener for Kafka's brokers. Raises ConfigError."""
+    """The security of a listener for Kafka's protocol. Raises ConfigError."""
     name = parsed.name_for(listener, CLIENT_AUTH)
     is_sasl = protocol.startswith("SASL_")
     client_auth: str = parsed.get(name) or "required"
@@ -170,17 +171,22 @@ def read_kafka_security(parsed: ParsedProperties, listener: str, protocol: str) 
     return KafkaSecurity(client_auth, _sasl(parsed, listener) if is_sasl else None)
 
 
-def warn_of_unused(parsed: ParsedProperties, listener: str | None, protocol: str) -> None:
-    """Warn of settings for other listeners, and of those of SASL without a SASL listener."""
-    own = None if listener is None else f"{LISTENER_PREFIX}{listener.lower()}."
-    is_sasl = protocol.startswith("SASL_")
+def warn_of_unused(parsed: ParsedProperties, protocols: Mapping[str, str]) -> None:
+    """Warn of settings for other listeners, and of those of SASL without a SASL listener.
+
+    protocols: the security protocols of the listeners for Kafka's protocol, by their names.
+    """
+    prefixes = {f"{LISTENER_PREFIX}{each.lower()}.": protocols[each] for each in protocols}
     names = {each.name for each in KAFKA_SECURITY_SETTINGS}
     for name in sorted(parsed.texts):
         setting = parsed.config_def.setting(name)
         if setting is None or setting.name not in names:
             continue
-        is_others = name.startswith(LISTENER_PREFIX) and (own is None or not name.startswith(own))
-        if is_others or (setting.name != CLIENT_AUTH and not is_sasl):
+        own = [prefixes[each] for each in prefixes if name.startswith(each)]
+        is_prefixed = name.startswith(LISTENER_PREFIX)
+        concerned = own if is_prefixed else list(protocols.values())
+        is_sasl = any(each.startswith("SASL_") for each in concerned)
+        if (is_prefixed and not own) or (setting.name != CLIENT_AUTH and not is_sasl):
             where = "a SASL listener for Kafka's brokers"
         elif name == JAAS:
             where = "the prefix listener.name.NAME.plain."

@@ -1,0 +1,1 @@
+"""The listener for Kafka's producers and consumers."""

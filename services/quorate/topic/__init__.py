@@ -1,0 +1,1 @@
+"""The records of applications as a topic of Kafka's protocol."""

@@ -1,0 +1,176 @@
+"""Fetch and ListOffsets: reads of the committed records, on the leader.
+
+Rules:
+1. Consumers get committed records only. Metadata and control records are left out (`reading`).
+2. A Fetch waits for records, whatever `min_bytes` says above 0, or for the end of its maximum wait.
+   A response has no incremental session, so every Fetch names what it wants.
+3. The records before the log start are in a snapshot, which this protocol cannot read:
+   OFFSET_OUT_OF_RANGE.
+
+Source: Kafka's KafkaApis; KIP-227 (sessions), KIP-320 (leader epochs), KIP-734 (ListOffsets).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from quorate.bridge import schemas as s
+from quorate.bridge.connections import KafkaConnection
+from quorate.common.error_codes import ErrorCode
+from quorate.log.errors import LogError, OffsetOutOfRangeError
+from quorate.metadata.authorizer import Operation
+from quorate.raft import outputs as out
+from quorate.records.errors import RecordsError
+from quorate.topic.access import PARTITION, UNKNOWN, TopicAccess
+from quorate.topic.apis import LIST_OFFSETS
+from quorate.topic.fetch_messages import FetchedPartition, write_fetched
+from quorate.topic.reading import Found, offset_of_time, read_records, skipped
+
+FETCH_BYTES_MAX: Final = 1024 * 1024
+"""Bytes of records in a response; a larger batch is sent alone."""
+WAIT_MS_MAX: Final = 60_000
+"""The longest time that a Fetch waits for records."""
+LATEST: Final = -1
+EARLIEST: Final = -2
+"""The timestamps in ListOffsets that are none."""
+
+
+class Consuming:
+    """Answers consumers."""
+
+    def __init__(self, access: TopicAccess) -> None:
+        self._access = access
+        self._changed = asyncio.Event()
+        access.raft.add_listener(self)
+
+    def committed(self, _offset: int) -> None:
+        """Wake the requests that wait for records."""
+        self._wake()
+
+    def leadership(self, _change: out.LeadershipAcquired | out.LeadershipLost) -> None:
+        """Wake the requests that wait: another node may lead."""
+        self._wake()
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    # --- Fetch ------------------------------------------------------------------------------------
+
+    async def fetch(self, call: s.Call, connection: KafkaConnection) -> Any:
+        body = call.body
+        asked = [(topic.topic, part) for topic in body.topics for part in topic.partitions]
+        wanted, parts = None, []
+        for topic, part in asked:
+            error = self._access.fault(connection, Operation.READ, topic, part.partition)
+            if error is ErrorCode.NONE and (body.replica_id != UNKNOWN or wanted is not None):
+                error = ErrorCode.INVALID_REQUEST
+            if error is ErrorCode.NONE:
+                wanted = part
+            else:
+                parts.append(FetchedPartition(topic, part.partition, error))
+        if wanted is not None:
+            bytes_max = min(wanted.partition_max_bytes, body.max_bytes, FETCH_BYTES_MAX)
+            wait_ms = min(body.max_wait // s.milliseconds(1), WAIT_MS_MAX)
+            # Another partition's error is not held back.
+            may_wait = body.min_bytes > 0 and not parts
+            until_s = asyncio.get_running_loop().time() + (wait_ms / 1000 if may_wait else 0)
+            parts.append(await self._fetched(wanted, bytes_max, until_s, connection))
+        return write_fetched(call, parts)
+
+    async def _fetched(
+        self, wanted: Any, bytes_max: int, until_s: float, connection: KafkaConnection
+    ) -> FetchedPartition:
+        """The records of one request, once there are any or at `until_s`, by the loop's clock."""
+        raft, log, name = self._access.raft, self._access.raft.log, self._access.settings.name
+        known_epoch = getattr(wanted, "current_leader_epoch", UNKNOWN)
+        start = position = wanted.fetch_offset
+        found = Found((), position)
+        while True:
+            changed = self._changed
+            error = self._access.leader_fault(known_epoch)
+            if error is ErrorCode.NONE and not log.start_offset <= start <= log.end_offset:
+                error = ErrorCode.OFFSET_OUT_OF_RANGE
+            if error is not ErrorCode.NONE:
+                return FetchedPartition(name, PARTITION, error)
+            if position < raft.node.high_watermark and not connection.room.size:
+                await connection.room.reserve()  # one batch may exceed the request's maximum
+                continue
+            try:
+                found = read_records(log, position, raft.node.high_watermark, bytes_max)
+            except OffsetOutOfRangeError:
+                continue  # the log start has moved past it
+            except (LogError, RecordsError, OSError):
+                return FetchedPartition(name, PARTITION, ErrorCode.KAFKA_STORAGE_ERROR)
+            position = max(position, found.end_offset)
+            left_s = until_s - asyncio.get_running_loop().time()
+            if found.batches or left_s <= 0:
+                break
+            if position < raft.node.high_watermark:
+                await asyncio.sleep(0)  # a long range without such records
+                continue
+            try:
+                await asyncio.wait_for(changed.wait(), left_s)
+            except TimeoutError:
+                continue
+        if not found.batches and position > start:
+            found = skipped(start, position, raft.node.epoch)
+        await connection.room.settle(found.size_bytes)
+        return FetchedPartition(
+            name,
+            PARTITION,
+            ErrorCode.NONE,
+            raft.node.high_watermark,
+            log.start_offset,
+            found.batches,
+        )
+
+    # --- ListOffsets ------------------------------------------------------------------------------
+
+    async def list_offsets(self, call: s.Call, connection: KafkaConnection) -> Any:
+        module = s.response_module(LIST_OFFSETS, call.version)
+        topics = []
+        for topic in call.body.topics:
+            parts = []
+            for part in topic.partitions:
+                index = part.partition_index
+                error = self._access.fault(connection, Operation.DESCRIBE, topic.name, index)
+                found: tuple[int, int] | None = None
+                if error is ErrorCode.NONE:
+                    error = self._access.leader_fault(
+                        getattr(part, "current_leader_epoch", UNKNOWN)
+                    )
+                if error is ErrorCode.NONE and self._access.is_new_leader:
+                    error = ErrorCode.OFFSET_NOT_AVAILABLE
+                if error is ErrorCode.NONE:
+                    error, found = await self._offset_of(part.timestamp)
+                offset, time_ms = (UNKNOWN, UNKNOWN) if found is None else found
+                parts.append(
+                    s.make(
+                        module.ListOffsetsPartitionResponse,
+                        partition_index=index,
+                        error_code=s.error_field(error),
+                        timestamp=time_ms,
+                        offset=offset,
+                        leader_epoch=UNKNOWN if found is None else self._access.raft.node.epoch,
+                    )
+                )
+            topics.append(module.ListOffsetsTopicResponse(name=topic.name, partitions=tuple(parts)))
+        return s.answer(module, topics=tuple(topics))
+
+    async def _offset_of(self, timestamp_ms: int) -> tuple[ErrorCode, tuple[int, int] | None]:
+        """An offset and the time of its batch; None if there is none."""
+        log, end_offset = self._access.raft.log, self._access.raft.node.high_watermark
+        if timestamp_ms == LATEST:
+            return ErrorCode.NONE, (end_offset, UNKNOWN)
+        if timestamp_ms == EARLIEST:
+            return ErrorCode.NONE, (log.start_offset, UNKNOWN)
+        if timestamp_ms < 0:
+            return ErrorCode.UNSUPPORTED_VERSION, None
+        try:
+            return ErrorCode.NONE, await offset_of_time(log, end_offset, timestamp_ms)
+        except OffsetOutOfRangeError:
+            return ErrorCode.OFFSET_NOT_AVAILABLE, None
+        except (LogError, RecordsError, OSError):
+            return ErrorCode.KAFKA_STORAGE_ERROR, None

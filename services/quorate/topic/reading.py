@@ -1,0 +1,82 @@
+"""Reads of the log that leave out what is not a record of an application.
+
+Control records and metadata have offsets among those of the records. A consumer skips missing
+offsets, as after compaction; where it finds nothing else, it gets a batch without records.
+
+Source: KIP-98 ("Compacted topics": empty batches).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import NamedTuple
+
+from quorate.log.metadata_log import MetadataLog
+from quorate.records.batch import empty_batch, has_keys, iter_batches, read_header
+from quorate.runtime.driver import Bytes
+
+READ_BYTES = 1024 * 1024
+"""Bytes that one read takes from the log."""
+SCAN_BYTES = 4 * READ_BYTES
+"""Bytes without a record of an application after which a read ends."""
+
+
+class Found(NamedTuple):
+    """Batches of application records, and the offset up to which there are no others."""
+
+    batches: tuple[Bytes, ...]
+    end_offset: int
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(map(len, self.batches))
+
+
+def read_records(log: MetadataLog, offset: int, end_offset: int, bytes_max: int) -> Found:
+    """Whole batches from the one with `offset` on: about `bytes_max` bytes, at least one batch.
+
+    Raises OffsetOutOfRangeError before the log start, and what `MetadataLog.read` raises.
+    """
+    wanted: list[Bytes] = []
+    size = scanned = 0
+    while offset < end_offset and not wanted and scanned < SCAN_BYTES:
+        for view in log.read(offset, min(READ_BYTES, max(1, bytes_max)), end_offset):
+            scanned += len(view)
+            for header, batch in iter_batches(view):
+                if has_keys(batch, header):
+                    if wanted and size + len(batch) > bytes_max:
+                        return Found(tuple(wanted), offset)
+                    wanted.append(batch)
+                    size += len(batch)
+                offset = header.end_offset
+    return Found(tuple(wanted), offset)
+
+
+def skipped(offset: int, end_offset: int, epoch: int) -> Found:
+    """What a consumer gets that is to continue at `end_offset`."""
+    return Found((empty_batch(offset, end_offset, epoch),), end_offset)
+
+
+async def offset_of_time(
+    log: MetadataLog, end_offset: int, timestamp_ms: int
+) -> tuple[int, int] | None:
+    """The first offset whose batch is not older than `timestamp_ms`, and the batch's time; None if
+    all are.
+
+    The search is binary, so it expects that times increase. They are those of the leaders, whose
+    clocks may differ.
+    """
+    low, high = log.start_offset, end_offset
+    found: tuple[int, int] | None = None
+    while low < high:
+        middle = (low + high) // 2
+        (first, *_) = log.read(middle, 1, end_offset)
+        header = read_header(first)
+        if header.max_timestamp >= timestamp_ms:
+            found = max(header.base_offset, log.start_offset), header.max_timestamp
+            high = header.base_offset
+        else:
+            low = header.end_offset
+        await asyncio.sleep(0)  # each read may come from the disk
+        low = max(low, log.start_offset)
+    return found

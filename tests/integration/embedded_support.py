@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,15 @@ class KeyValues(quorate.StateMachine):
         self.leaderships.append(("lost", epoch, len(self.offsets)))
 
 
+def topic_settings(port: int, topic_port: int) -> Settings:
+    """A second listener, for Kafka's producers and consumers."""
+    return {
+        "controller.listener.names": ["CONTROLLER", "TOPIC"],
+        "listeners": [f"CONTROLLER://{HOST}:{port}", f"TOPIC://{HOST}:{topic_port}"],
+        "quorate.topic.listener.name": "TOPIC",
+    }
+
+
 def settings(folder: Path, node_id: int, ports: Sequence[int], **more: object) -> Settings:
     """ports: of all nodes, that of node 1 first."""
     return {
@@ -67,17 +76,32 @@ def initial_controllers(ports: Sequence[int]) -> str:
 
 
 class Trio:
-    """Three nodes that are voters from the start."""
+    """Three nodes that are voters from the start. features: the finalized levels. has_topic:
+    whether they listen for Kafka's producers and consumers, at `topic_addresses`.
+    """
 
-    def __init__(self, folder: Path, **more: object) -> None:
-        ports = free_ports(3)
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        features: Mapping[str, int] | None = None,
+        has_topic: bool = False,
+        **more: object,
+    ) -> None:
+        ports, topic_ports = free_ports(3), free_ports(3)
         self.settings = [settings(folder, each, ports, **more) for each in (1, 2, 3)]
+        self.topic_addresses = [f"{HOST}:{port}" for port in topic_ports]
+        if has_topic:
+            for each, port, topic_port in zip(self.settings, ports, topic_ports, strict=True):
+                each.update(topic_settings(port, topic_port))
         self.addresses = [f"{HOST}:{port}" for port in ports]
         self.machines: list[KeyValues] = []
         self.nodes: list[quorate.Node] = []
         voters = initial_controllers(ports)
         for each in self.settings:
-            quorate.format_storage(each, CLUSTER, initial_controllers=voters)
+            quorate.format_storage(
+                each, CLUSTER, initial_controllers=voters, features=features or {}
+            )
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[list[quorate.Node]]:

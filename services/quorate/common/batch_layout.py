@@ -11,6 +11,7 @@ CRC_AT = 17
 CRC_START = 21
 """Where the bytes begin that the checksum covers."""
 ATTRIBUTES_AT = 21
+LAST_DELTA_AT = 23
 MAX_TIMESTAMP_AT = 35
 PRODUCER_AT = 43
 COUNT_AT = 57

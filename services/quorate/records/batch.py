@@ -27,7 +27,6 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from quorate.common.batch_layout import (
-    ATTRIBUTES_AT,
     BATCH_BYTES_MAX,
     COMPRESSION_MASK,
     COMPRESSION_NAMES,
@@ -39,11 +38,9 @@ from quorate.common.batch_layout import (
     HEADER_SIZE,
     LOG_APPEND_TIME,
     MAGIC,
-    MAX_TIMESTAMP_AT,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
-    NO_TIMESTAMP,
     PREFIX_SIZE,
     PRODUCER_AT,
     SEQUENCE_MODULUS,
@@ -64,7 +61,6 @@ _BASE_OFFSET = struct.Struct(">q")
 _EPOCH = struct.Struct(">i")
 _CRC = struct.Struct(">I")
 _PRODUCER = struct.Struct(">qhi")
-_TIMESTAMP = struct.Struct(">q")
 _ROOM_FOR_HEADER = bytes(HEADER_SIZE)
 _VARINTS_COUNT = 8192
 _VARINTS = tuple(encode_unsigned_varint(value << 1) for value in range(_VARINTS_COUNT))
@@ -506,34 +502,6 @@ def stamp(batch: bytearray, base_offset: int, epoch: int) -> None:
     """Give a batch its place in the log; its CRC stays right."""
     _BASE_OFFSET.pack_into(batch, 0, base_offset)
     _EPOCH.pack_into(batch, EPOCH_AT, epoch)
-
-
-def set_append_time(batch: bytearray, timestamp_ms: int) -> None:
-    """Give all records of a batch the time at which it is appended; its CRC is new.
-
-    The timestamps of its producer stay in the records, but readers ignore them. Source: Kafka's
-    message.timestamp.type=LogAppendTime.
-    """
-    attributes = batch[ATTRIBUTES_AT + 1]
-    batch[ATTRIBUTES_AT + 1] = attributes | LOG_APPEND_TIME
-    _TIMESTAMP.pack_into(batch, MAX_TIMESTAMP_AT, timestamp_ms)
-    with memoryview(batch) as view:
-        _CRC.pack_into(batch, CRC_AT, crc32c(view[CRC_START:]))
-
-
-def empty_batch(base_offset: int, end_offset: int, epoch: int) -> bytes:
-    """A batch without records that stands for the offsets from `base_offset` to before
-    `end_offset`.
-
-    Source: Kafka's compaction, which leaves such a batch where it has removed all records of one.
-    """
-    batch = bytearray(HEADER_SIZE)
-    length, last_delta = HEADER_SIZE - PREFIX_SIZE, end_offset - base_offset - 1
-    fields = (base_offset, length, epoch, MAGIC, 0, 0, last_delta, NO_TIMESTAMP, NO_TIMESTAMP)
-    _HEADER.pack_into(batch, 0, *fields, *NO_PRODUCER, 0)
-    with memoryview(batch) as view:
-        _CRC.pack_into(batch, CRC_AT, crc32c(view[CRC_START:]))
-    return bytes(batch)
 
 
 def keep_base_offset(batch: bytearray, base_offset: int) -> None:

@@ -1,31 +1,52 @@
-"""Checks a batch that a client has encoded before a leader appends it unchanged.
+"""Batches of clients that encode and decode them themselves.
 
-What `build_data_batch` guarantees of a batch has to be checked of a client's: the whole log trusts
-it afterwards. Only the records of applications are accepted, so each of them needs a key.
+What `build_data_batch` guarantees of a batch has to be checked of a client's before a leader
+appends it: the whole log trusts it afterwards. Only the records of applications are accepted, so
+each of them needs a key.
 
 Source: KIP-98 (message format 2); Kafka's LogValidator.
 """
 
 from __future__ import annotations
 
+import struct
+
+from crc32c import crc32c
+
 from quorate.common.batch_layout import (
+    ATTRIBUTES_AT,
     COMPRESSION_NAMES,
     CONTROL,
+    CRC_AT,
+    CRC_START,
     HEADER_SIZE,
+    LAST_DELTA_AT,
+    LOG_APPEND_TIME,
+    MAX_TIMESTAMP_AT,
     NO_PRODUCER_ID,
+    NO_TIMESTAMP,
     TRANSACTIONAL,
 )
 from quorate.common.error_codes import ErrorCode
 from quorate.records.batch import (
     NO_PRODUCER,
     BatchHeader,
+    build_data_batch,
     read_header,
     read_varint,
+    stamp,
     verify_crc,
 )
 from quorate.records.errors import CorruptBatchError, RecordsError, UnsupportedBatchError
 
 _NULL = -1
+_ATTRIBUTES = struct.Struct(">h")
+_LAST_DELTA = struct.Struct(">i")
+_TIMESTAMP = struct.Struct(">q")
+_CRC = struct.Struct(">I")
+_MARKER = struct.pack(">hh", 0, 1), struct.pack(">hi", 0, 0)
+"""Key and value of the marker that commits a transaction: versions, a type, a coordinator's epoch.
+"""
 
 
 class RejectedBatchError(Exception):
@@ -63,6 +84,39 @@ def check_client_batch(data: bytes) -> tuple[BatchHeader, bool]:
         text = f"the log has no compressed records, but these are compressed with {codec}"
         raise RejectedBatchError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, text)
     return header, _has_null_values(data, header)
+
+
+def set_append_time(batch: bytearray, timestamp_ms: int) -> None:
+    """Give all records of a batch the time at which it is appended; its CRC is new.
+
+    The timestamps of its producer stay in the records, but readers ignore them. Source: Kafka's
+    message.timestamp.type=LogAppendTime.
+    """
+    attributes = read_header(batch).attributes | LOG_APPEND_TIME
+    _ATTRIBUTES.pack_into(batch, ATTRIBUTES_AT, attributes)
+    _TIMESTAMP.pack_into(batch, MAX_TIMESTAMP_AT, timestamp_ms)
+    _seal(batch)
+
+
+def placeholder_batch(base_offset: int, end_offset: int, epoch: int) -> bytes:
+    """A batch that consumers skip, for the offsets from `base_offset` to before `end_offset`.
+
+    It has one record, the marker that ends a transaction, which every Kafka client knows. A batch
+    without records is valid too, but librdkafka takes it for a record above its limit of bytes.
+    Source: KIP-98 ("Control Messages").
+    """
+    batch = build_data_batch([_MARKER], NO_TIMESTAMP)
+    _ATTRIBUTES.pack_into(batch, ATTRIBUTES_AT, CONTROL | TRANSACTIONAL)
+    _LAST_DELTA.pack_into(batch, LAST_DELTA_AT, end_offset - base_offset - 1)
+    _seal(batch)
+    stamp(batch, base_offset, epoch)
+    return bytes(batch)
+
+
+def _seal(batch: bytearray) -> None:
+    """Write the checksum of what it covers now."""
+    with memoryview(batch) as view:
+        _CRC.pack_into(batch, CRC_AT, crc32c(view[CRC_START:]))
 
 
 def _fault_of_header(header: BatchHeader) -> str:

@@ -26,8 +26,11 @@ from quorate.bridge.listening import wall_ms
 from quorate.bridge.server import NO_RESPONSE
 from quorate.common.error_codes import ErrorCode
 from quorate.metadata.authorizer import Operation
-from quorate.records.batch import set_append_time
-from quorate.records.client_batch import RejectedBatchError, check_client_batch
+from quorate.records.client_batch import (
+    RejectedBatchError,
+    check_client_batch,
+    set_append_time,
+)
 from quorate.rpc.wire.limits import CHANGE_TIMEOUT_MS_MAX
 from quorate.rpc.wire.values import AppendOutcome, OpenProducerRequest, OpenProducerResponse
 from quorate.runtime.append_service import AppendService

@@ -1,9 +1,8 @@
 """Reads of the log that leave out what is not a record of an application.
 
 Control records and metadata have offsets among those of the records. A consumer skips missing
-offsets, as after compaction; where it finds nothing else, it gets a batch without records.
-
-Source: KIP-98 ("Compacted topics": empty batches).
+offsets, as after compaction. Where it finds nothing else, it gets a batch that it skips, so that it
+does not ask for the same offsets again.
 """
 
 from __future__ import annotations
@@ -12,7 +11,8 @@ import asyncio
 from typing import NamedTuple
 
 from quorate.log.metadata_log import MetadataLog
-from quorate.records.batch import empty_batch, has_keys, iter_batches, read_header
+from quorate.records.batch import has_keys, iter_batches, read_header
+from quorate.records.client_batch import placeholder_batch
 from quorate.runtime.driver import Bytes
 
 READ_BYTES = 1024 * 1024
@@ -54,7 +54,7 @@ def read_records(log: MetadataLog, offset: int, end_offset: int, bytes_max: int)
 
 def skipped(offset: int, end_offset: int, epoch: int) -> Found:
     """What a consumer gets that is to continue at `end_offset`."""
-    return Found((empty_batch(offset, end_offset, epoch),), end_offset)
+    return Found((placeholder_batch(offset, end_offset, epoch),), end_offset)
 
 
 async def offset_of_time(

@@ -10,6 +10,7 @@ import asyncio
 
 from quorate.bridge.listening import ListenerSettings
 from quorate.controller.config import ControllerConfig
+from quorate.controller.topic.sessions import SessionOpener
 from quorate.process.extension import NodeComponents
 from quorate.rpc.cancellation import cancel_tasks
 from quorate.runtime.append_service import AppendService
@@ -47,8 +48,7 @@ class TopicListener:
 
 
 def _topic(components: NodeComponents[ControllerConfig], appends: AppendService) -> Topic:
-    config, applications = components.config, components.applications
-    assert applications is not None, "a controller can lead"
+    config = components.config
     (listener,) = (each for each in config.listeners if each.name == config.topic.listener)
     (endpoint,) = (each for each in config.endpoints if each.name == listener.name)
     security = config.topic.security
@@ -76,7 +76,7 @@ def _topic(components: NodeComponents[ControllerConfig], appends: AppendService)
         settings,
         components.driver,
         appends,
-        applications.open_session,
+        SessionOpener(components).open,
         authorizer=components.authorizer,
         image=lambda: components.loader.image,
     )

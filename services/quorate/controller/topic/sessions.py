@@ -1,0 +1,74 @@
+"""Producer sessions for Kafka's producers, which ask any broker for one.
+
+The leader opens them. Every other controller forwards the request over gRPC in its own name, so
+with an authorizer it needs ALTER on the cluster, which super users have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from quorate.common.error_codes import ErrorCode
+from quorate.controller.config import ControllerConfig
+from quorate.process.extension import NodeComponents
+from quorate.rpc.client.session_client import SessionClient
+from quorate.rpc.errors import AdminError, ClientError
+from quorate.rpc.wire.values import OpenProducerRequest, OpenProducerResponse
+from quorate.telemetry.limited_log import LimitedLog
+
+LOGGER = logging.getLogger(__name__)
+
+FORWARDED_MAX = 8
+"""Requests that are forwarded at a time; others wait."""
+LOG_INTERVAL_S = 60.0
+
+
+class SessionOpener:
+    """Opens sessions on the leader."""
+
+    def __init__(self, components: NodeComponents[ControllerConfig]) -> None:
+        self._components = components
+        self._slots = asyncio.Semaphore(FORWARDED_MAX)
+        self._refusals = LimitedLog(LOGGER, interval_s=LOG_INTERVAL_S)
+
+    async def open(self, request: OpenProducerRequest) -> OpenProducerResponse:
+        """The response of the leader; NOT_LEADER_OR_FOLLOWER if there is none."""
+        applications = self._components.applications
+        assert applications is not None, "a controller can lead"
+        if self._components.driver.node.is_leader:
+            return await applications.open_session(request)
+        async with self._slots:
+            return await self._forward(request)
+
+    async def _forward(self, request: OpenProducerRequest) -> OpenProducerResponse:
+        config, node = self._components.config, self._components.driver.node
+        leader = node.current_leader
+        endpoints = (
+            config.grpc_endpoint(each, node.voters)
+            for each in (*leader.endpoints[:1], *config.bootstrap_endpoints)
+        )
+        addresses = dict.fromkeys(f"{each.host}:{each.port}" for each in endpoints)
+        error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if not addresses:
+            return OpenProducerResponse(error, leader)
+        is_encrypted = config.is_encrypted(config.listeners[0].name)
+        client = SessionClient(
+            list(addresses),
+            tls=self._components.tls if is_encrypted else None,
+            cluster_id=self._components.cluster_id,
+        )
+        try:
+            async with client:
+                return await client.open(request)
+        except AdminError as failed:
+            self._refusals.warning(
+                failed.code,
+                "the leader rejects a producer session that a client of this controller asks for: "
+                "%s: %s",
+                failed.code.name,
+                failed.message,
+            )
+            return OpenProducerResponse(failed.code, leader, failed.message)
+        except ClientError as failed:
+            return OpenProducerResponse(error, leader, str(failed))

@@ -2,9 +2,12 @@
 
 Rules:
 1. Consumers get committed records only. Metadata and control records are left out (`reading`).
-2. A Fetch waits for records, whatever `min_bytes` says above 0, or for the end of its maximum wait.
-   A response has no incremental session, so every Fetch names what it wants.
-3. The records before the log start are in a snapshot, which this protocol cannot read:
+2. A Fetch at the high watermark waits for records, whatever `min_bytes` says above 0, or for the
+   end of its maximum wait. If only records of other kinds were committed meanwhile, the response
+   says that the consumer is at the end. The next Fetch skips them at once. Thus a consumer finds
+   the end, and gets to it, although records of other kinds are committed all the time.
+3. A response has no incremental session, so every Fetch names what it wants.
+4. The records before the log start are in a snapshot, which this protocol cannot read:
    OFFSET_OUT_OF_RANGE.
 
 Source: Kafka's KafkaApis; KIP-227 (sessions), KIP-320 (leader epochs), KIP-734 (ListOffsets).
@@ -13,6 +16,8 @@ Source: Kafka's KafkaApis; KIP-227 (sessions), KIP-320 (leader epochs), KIP-734 
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Sequence
 from typing import Any, Final
 
 from quorate.bridge import schemas as s
@@ -21,11 +26,15 @@ from quorate.common.error_codes import ErrorCode
 from quorate.log.errors import LogError, OffsetOutOfRangeError
 from quorate.metadata.authorizer import Operation
 from quorate.raft import outputs as out
+from quorate.records.client_batch import placeholder_batch
 from quorate.records.errors import RecordsError
+from quorate.runtime.driver import Bytes
 from quorate.topic.access import PARTITION, UNKNOWN, TopicAccess
 from quorate.topic.apis import LIST_OFFSETS
 from quorate.topic.fetch_messages import FetchedPartition, write_fetched
-from quorate.topic.reading import Found, offset_of_time, read_records, skipped
+from quorate.topic.reading import offset_of_time, read_records
+
+LOGGER = logging.getLogger(__name__)
 
 FETCH_BYTES_MAX: Final = 1024 * 1024
 """Bytes of records in a response; a larger batch is sent alone."""
@@ -83,48 +92,57 @@ class Consuming:
         self, wanted: Any, bytes_max: int, until_s: float, connection: KafkaConnection
     ) -> FetchedPartition:
         """The records of one request, once there are any or at `until_s`, by the loop's clock."""
-        raft, log, name = self._access.raft, self._access.raft.log, self._access.settings.name
+        node, log = self._access.raft.node, self._access.raft.log
         known_epoch = getattr(wanted, "current_leader_epoch", UNKNOWN)
         start = position = wanted.fetch_offset
-        found = Found((), position)
+        end = node.high_watermark
         while True:
             changed = self._changed
             error = self._access.leader_fault(known_epoch)
             if error is ErrorCode.NONE and not log.start_offset <= start <= log.end_offset:
                 error = ErrorCode.OFFSET_OUT_OF_RANGE
             if error is not ErrorCode.NONE:
-                return FetchedPartition(name, PARTITION, error)
-            if position < raft.node.high_watermark and not connection.room.size:
+                return self._part(error)
+            if position < node.high_watermark and not connection.room.size:
                 await connection.room.reserve()  # one batch may exceed the request's maximum
                 continue
             try:
-                found = read_records(log, position, raft.node.high_watermark, bytes_max)
-            except OffsetOutOfRangeError:
-                continue  # the log start has moved past it
-            except (LogError, RecordsError, OSError):
-                return FetchedPartition(name, PARTITION, ErrorCode.KAFKA_STORAGE_ERROR)
-            position = max(position, found.end_offset)
-            left_s = until_s - asyncio.get_running_loop().time()
-            if found.batches or left_s <= 0:
-                break
-            if position < raft.node.high_watermark:
-                await asyncio.sleep(0)  # a long range without such records
-                continue
-            try:
-                await asyncio.wait_for(changed.wait(), left_s)
-            except TimeoutError:
-                continue
-        if not found.batches and position > start:
-            found = skipped(start, position, raft.node.epoch)
-        await connection.room.settle(found.size_bytes)
-        return FetchedPartition(
-            name,
-            PARTITION,
-            ErrorCode.NONE,
-            raft.node.high_watermark,
-            log.start_offset,
-            found.batches,
-        )
+                found = read_records(log, position, node.high_watermark, bytes_max)
+            except (LogError, RecordsError, OSError) as failed:
+                if isinstance(failed, OffsetOutOfRangeError):
+                    continue  # the log start has passed it
+                LOGGER.error("%s: a consumer cannot read: %s", log.partition, failed)
+                return self._part(ErrorCode.KAFKA_STORAGE_ERROR)
+            if found.batches:
+                await connection.room.settle(found.size_bytes)
+                return self._part(ErrorCode.NONE, node.high_watermark, found.batches)
+            if start < end:
+                skipped = placeholder_batch(start, found.end_offset, node.epoch)
+                await connection.room.settle(len(skipped))
+                return self._part(ErrorCode.NONE, node.high_watermark, (skipped,))
+            position = found.end_offset
+            connection.room.release()
+            if not await self._waited(changed, until_s):
+                return self._part(ErrorCode.NONE, min(start, node.high_watermark))
+
+    def _part(
+        self, error: ErrorCode, high_watermark: int = UNKNOWN, batches: Sequence[Bytes] = ()
+    ) -> FetchedPartition:
+        log_start = self._access.raft.log.start_offset if error is ErrorCode.NONE else UNKNOWN
+        name = self._access.settings.name
+        return FetchedPartition(name, PARTITION, error, high_watermark, log_start, batches)
+
+    async def _waited(self, changed: asyncio.Event, until_s: float) -> bool:
+        """Wait for a change of the log; False at `until_s`, by the loop's clock."""
+        left_s = until_s - asyncio.get_running_loop().time()
+        if left_s <= 0:
+            return False
+        try:
+            async with asyncio.timeout(left_s):
+                await changed.wait()
+        except TimeoutError:
+            return False
+        return True
 
     # --- ListOffsets ------------------------------------------------------------------------------
 

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from quorate.log.metadata_log import MetadataLog
 from quorate.records.batch import has_keys, iter_batches, read_header
-from quorate.records.client_batch import placeholder_batch
 from quorate.runtime.driver import Bytes
 
 READ_BYTES = 1024 * 1024
@@ -50,11 +49,6 @@ def read_records(log: MetadataLog, offset: int, end_offset: int, bytes_max: int)
                     size += len(batch)
                 offset = header.end_offset
     return Found(tuple(wanted), offset)
-
-
-def skipped(offset: int, end_offset: int, epoch: int) -> Found:
-    """What a consumer gets that is to continue at `end_offset`."""
-    return Found((placeholder_batch(offset, end_offset, epoch),), end_offset)
 
 
 async def offset_of_time(

@@ -114,6 +114,7 @@ async def test_clients_of_both_protocols_share_the_log(tmp_path: Path) -> None:
         await until("applied", lambda: machine.offsets == [offset for offset, _ in expected])
 
 
+@pytest.mark.slow
 async def test_each_record_is_appended_once_while_leadership_moves(tmp_path: Path) -> None:
     trio = Trio(tmp_path, features=LEVEL_1, has_topic=True)
     async with trio.running() as nodes:
@@ -190,6 +191,43 @@ async def test_what_the_log_cannot_have_is_rejected(tmp_path: Path) -> None:
         assert await asyncio.to_thread(read_elsewhere) in ("None", "set()")
 
 
+async def test_a_producer_goes_on_after_a_rejected_record(tmp_path: Path) -> None:
+    """It begins a new epoch of its session by itself."""
+    trio = Trio(tmp_path, features=LEVEL_1, has_topic=True)
+    async with trio.running():
+        await trio.leader()
+        writing = Writing(trio.topic_addresses)
+
+        def write() -> None:
+            for key in (b"a", None, b"b", None, b"c"):
+                writing.send(key)
+                writing.flush()
+
+        await asyncio.to_thread(write)
+        assert [each.name() for each in writing.errors] == ["INVALID_RECORD"] * 2
+        assert [key for _, key in writing.acknowledged] == [b"a", b"b", b"c"]
+        end = writing.acknowledged[-1][0] + 1
+        read = await asyncio.to_thread(read_all, trio.topic_addresses, end)
+        assert [(each.offset(), each.key()) for each in read] == writing.acknowledged
+
+
+async def test_a_producer_whose_session_has_ended_fails_at_once(tmp_path: Path) -> None:
+    expires = {"quorate.topic.producer.expiration.ms": 1_000}
+    trio = Trio(tmp_path, features=LEVEL_1, has_topic=True, **expires)
+    async with trio.running() as nodes:
+        await trio.leader()
+        writing = Writing(trio.topic_addresses)
+        writing.send(b"a")
+        await asyncio.to_thread(writing.flush)
+        await asyncio.sleep(1.1)
+        await nodes[0].append([(b"ours", b"the time of the log goes on")])
+        writing.send(b"b")
+        await asyncio.to_thread(writing.flush)
+        assert [key for _, key in writing.acknowledged] == [b"a"]
+        assert len(writing.errors) == 1
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("acks", [0, 1, "all"])
 async def test_kafka_python_appends_and_reads(tmp_path: Path, acks: int | str) -> None:
     trio = Trio(tmp_path, features=LEVEL_1, has_topic=True)

@@ -155,7 +155,10 @@ def _size(count: int) -> str:
 
 def _needs(rpc: RpcMethod) -> str:
     kinds = " or ".join(f"{kind.name.lower()}" for kind in rpc.resources)
-    return f"{rpc.operation.name} on {kinds}"
+    operations = rpc.operation.name
+    if rpc.or_operation is not None:
+        operations += f" or {rpc.or_operation.name}"
+    return f"{operations} on {kinds}"
 
 
 def _restriction(rpc: RpcMethod) -> str:

@@ -1,9 +1,9 @@
 """The producer sessions of a log, which detect batches that a client sends again.
 
 A record of the log opens a session; its offset is the session's producer id. A batch of the session
-carries the number of its first record among all records of the session, so it is the next one, or
-one that the log has already, or invalid. For each session, the last batches are kept with their
-offsets, with which a duplicate is answered.
+carries an epoch, and the number of its first record among all records of the epoch, so it is the
+next one, or one that the log has already, or invalid. For each session, the last batches are kept
+with their offsets, with which a duplicate is answered.
 
 Rules:
 1. The state depends on the log alone, so all nodes have the same. Time is the largest timestamp of
@@ -12,6 +12,8 @@ Rules:
    `SESSIONS_MAX`, opening another one ends the one whose last batch is the oldest.
 3. A batch of an unknown session is never new, whatever its sequence number: the session may have
    ended after the batch was appended.
+4. A client begins a new epoch with a batch whose sequence number is 0, for example after a batch
+   that it has given up. Batches of earlier epochs are rejected from then on.
 
 Source: KIP-98 "Idempotent producer guarantees"; Ongaro 6.3 (client sessions).
 """
@@ -29,8 +31,8 @@ from quorate.records.batch import BatchProducer
 from quorate.records.errors import CorruptBatchError
 from quorate.records.primitives import Reader, Writer
 
-PRODUCER_EPOCH: Final = 0
-"""The epoch of every session: a client that needs a new one opens another session."""
+FIRST_EPOCH: Final = 0
+"""The epoch in which a session begins. Clients of Quorate begin no other."""
 BATCHES_MAX: Final = 32
 """The number of batches kept per session: twice as many as a client may have in flight."""
 SESSIONS_MAX: Final = 10_000
@@ -58,14 +60,22 @@ class ProducerSession(NamedTuple):
     used_ms: int
     """The time of the last batch."""
     end: int = 0
-    """The number of records that the session has appended; modulo 2^31, the sequence number of the
-    next one.
+    """The number of records that the session has appended in its epoch; modulo 2^31, the sequence
+    number of the next one.
     """
     batches: tuple[tuple[int, int], ...] = ()
-    """The (number of the first record, offset) of the last batches, oldest first, without gaps."""
+    """The (number of the first record, offset) of the last batches of the epoch, oldest first,
+    without gaps.
+    """
+    epoch: int = FIRST_EPOCH
 
-    def find(self, base_sequence: int, count: int) -> Duplicate | ErrorCode:
+    def find(self, epoch: int, base_sequence: int, count: int) -> Duplicate | ErrorCode:
         """See `ProducerSessions.check`."""
+        if epoch < self.epoch:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        if epoch > self.epoch:
+            is_first = base_sequence == 0
+            return ErrorCode.NONE if is_first else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         behind = (self.end - base_sequence) % SEQUENCE_MODULUS
         if behind == 0:
             return ErrorCode.NONE
@@ -145,11 +155,16 @@ class ProducerSessions:
         sessions that began before this state did.
         """
         session = self._sessions.get(producer.producer_id)
-        if session is None or session.find(producer.base_sequence, count) is not ErrorCode.NONE:
+        if session is None:
             return
+        epoch = producer.producer_epoch
+        if session.find(epoch, producer.base_sequence, count) is not ErrorCode.NONE:
+            return
+        if epoch != session.epoch:
+            session = ProducerSession(session.expiration_ms, session.used_ms, epoch=epoch)
         batches = (*session.batches[1 - BATCHES_MAX :], (session.end, base_offset))
         self._sessions[producer.producer_id] = ProducerSession(
-            session.expiration_ms, self.time_ms, session.end + count, batches
+            session.expiration_ms, self.time_ms, session.end + count, batches, epoch
         )
         self._sessions.move_to_end(producer.producer_id)
 
@@ -168,7 +183,8 @@ class ProducerSessions:
     ) -> Duplicate | ErrorCode:
         """What a batch of `count` records is that a leader may append with this timestamp.
 
-        NONE: the next one of its session. UNKNOWN_PRODUCER_ID: the session never existed, or ended.
+        NONE: the next one of its session, or the first one of a new epoch. UNKNOWN_PRODUCER_ID: the
+        session never existed, or ended. INVALID_PRODUCER_EPOCH: the session has a later epoch.
         OUT_OF_ORDER_SEQUENCE_NUMBER: the batch before it is missing, or another one has its
         sequence numbers. DUPLICATE_SEQUENCE_NUMBER: the log has it, but its offset is forgotten.
         """
@@ -177,9 +193,7 @@ class ProducerSessions:
             return ErrorCode.UNKNOWN_PRODUCER_ID
         if session.used_ms + session.expiration_ms < max(self.time_ms, timestamp_ms):
             return ErrorCode.UNKNOWN_PRODUCER_ID
-        if producer.producer_epoch != PRODUCER_EPOCH:
-            return ErrorCode.INVALID_PRODUCER_EPOCH
-        return session.find(producer.base_sequence, count)
+        return session.find(producer.producer_epoch, producer.base_sequence, count)
 
     # --- snapshots --------------------------------------------------------------------------------
 
@@ -208,7 +222,8 @@ class ProducerSessions:
 
 
 def _write(writer: Writer, producer_id: int, session: ProducerSession) -> None:
-    for number in (producer_id, session.expiration_ms, session.used_ms, session.end):
+    fixed = (producer_id, session.expiration_ms, session.used_ms, session.end, session.epoch)
+    for number in fixed:
         writer.varlong(number)
     writer.unsigned_varint(len(session.batches))
     for start, offset in session.batches:
@@ -217,9 +232,9 @@ def _write(writer: Writer, producer_id: int, session: ProducerSession) -> None:
 
 
 def _read(reader: Reader) -> tuple[int, ProducerSession]:
-    producer_id, expiration_ms, used_ms, end = (reader.varlong() for _ in range(4))
+    producer_id, expiration_ms, used_ms, end, epoch = (reader.varlong() for _ in range(5))
     count = reader.unsigned_varint()
     if count > BATCHES_MAX:
         raise CorruptBatchError(0, f"producer session {producer_id} has {count} batches")
     batches = tuple((reader.varlong(), reader.varlong()) for _ in range(count))
-    return producer_id, ProducerSession(expiration_ms, used_ms, end, batches)
+    return producer_id, ProducerSession(expiration_ms, used_ms, end, batches, epoch)

@@ -58,7 +58,7 @@ NOT_FINALIZED = (
 )
 _FAULTS = {
     ErrorCode.UNKNOWN_PRODUCER_ID: "the session does not exist, or it has ended",
-    ErrorCode.INVALID_PRODUCER_EPOCH: "the session has another epoch",
+    ErrorCode.INVALID_PRODUCER_EPOCH: "the session has a later epoch",
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: (
         "the session's batch before this one is missing, or another one has its sequence numbers"
     ),
@@ -166,6 +166,11 @@ class ApplicationService:
             raise RefusedError(ErrorCode.UNSUPPORTED_VERSION, NOT_FINALIZED)
         if isinstance(in_session, Duplicate):
             return await self._original(in_session.base_offset, count, self._left_ms(deadline_ms))
+        if in_session is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+            # The client takes it for an acknowledgement, so the original must be committed.
+            left_ms = self._left_ms(deadline_ms)
+            if not await self._reached(checked_end, left_ms):
+                return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if in_session is not ErrorCode.NONE:
             raise RefusedError(in_session, _FAULTS[in_session])
         if actual and await self._confirmed(checked_end, self._left_ms(deadline_ms)):

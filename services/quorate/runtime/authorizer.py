@@ -290,11 +290,15 @@ class NodeAuthorizer:
         rpc = RPC_METHODS.get(name)
         who = principal or "a caller without a principal"
         operation = KAFKA_OPERATIONS.get(name)
+        sufficient = [operation]
         if rpc is not None and rpc.is_about_cluster:
             operation = rpc.operation
+            sufficient = [operation, rpc.or_operation]
         if operation is not None:
-            if principal is not None and authorizer.allows(
-                principal, caller.host, operation, CLUSTER
+            if principal is not None and any(
+                authorizer.allows(principal, caller.host, each, CLUSTER)
+                for each in sufficient
+                if each is not None
             ):
                 return None
             text = f"{who} may not call {name}: it requires {operation.name} on the cluster"

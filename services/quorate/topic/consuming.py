@@ -36,10 +36,12 @@ from quorate.topic.reading import offset_of_time, read_records
 
 LOGGER = logging.getLogger(__name__)
 
-FETCH_BYTES_MAX: Final = 1024 * 1024
-"""Bytes of records in a response; a larger batch is sent alone."""
+RESERVE_S: Final = 1.0
+"""How long a Fetch waits for memory at least, whatever it says."""
 WAIT_MS_MAX: Final = 60_000
 """The longest time that a Fetch waits for records."""
+NOT_AVAILABLE_SINCE: Final = 5
+"""The version of ListOffsets from which clients know OFFSET_NOT_AVAILABLE."""
 LATEST: Final = -1
 EARLIEST: Final = -2
 """The timestamps in ListOffsets that are none."""
@@ -80,7 +82,7 @@ class Consuming:
             else:
                 parts.append(FetchedPartition(topic, part.partition, error))
         if wanted is not None:
-            bytes_max = min(wanted.partition_max_bytes, body.max_bytes, FETCH_BYTES_MAX)
+            bytes_max = min(wanted.partition_max_bytes, body.max_bytes)
             wait_ms = min(body.max_wait // s.milliseconds(1), WAIT_MS_MAX)
             # Another partition's error is not held back.
             may_wait = body.min_bytes > 0 and not parts
@@ -99,12 +101,14 @@ class Consuming:
         while True:
             changed = self._changed
             error = self._access.leader_fault(known_epoch)
-            if error is ErrorCode.NONE and not log.start_offset <= start <= log.end_offset:
+            if error is ErrorCode.NONE and not log.start_offset <= position <= log.end_offset:
                 error = ErrorCode.OFFSET_OUT_OF_RANGE
             if error is not ErrorCode.NONE:
                 return self._part(error)
             if position < node.high_watermark and not connection.room.size:
-                await connection.room.reserve()  # one batch may exceed the request's maximum
+                # One batch may exceed the request's maximum.
+                if not await self._reserved(connection, until_s):
+                    return self._part(ErrorCode.NONE, min(start, node.high_watermark))
                 continue
             try:
                 found = read_records(log, position, node.high_watermark, bytes_max)
@@ -116,14 +120,29 @@ class Consuming:
             if found.batches:
                 await connection.room.settle(found.size_bytes)
                 return self._part(ErrorCode.NONE, node.high_watermark, found.batches)
-            if start < end:
-                skipped = placeholder_batch(start, found.end_offset, node.epoch)
+            position = found.end_offset
+            if position < min(end, node.high_watermark) and self._left_s(until_s) > 0:
+                await asyncio.sleep(0)  # a long range without such records
+                continue
+            if start < min(position, end):
+                skipped = placeholder_batch(start, position, node.epoch)
                 await connection.room.settle(len(skipped))
                 return self._part(ErrorCode.NONE, node.high_watermark, (skipped,))
-            position = found.end_offset
             connection.room.release()
             if not await self._waited(changed, until_s):
                 return self._part(ErrorCode.NONE, min(start, node.high_watermark))
+
+    async def _reserved(self, connection: KafkaConnection, until_s: float) -> bool:
+        """Reserve memory for a response; False if others have it for too long."""
+        try:
+            async with asyncio.timeout(max(RESERVE_S, self._left_s(until_s))):
+                await connection.room.reserve()
+        except TimeoutError:
+            return False
+        return True
+
+    def _left_s(self, until_s: float) -> float:
+        return until_s - asyncio.get_running_loop().time()
 
     def _part(
         self, error: ErrorCode, high_watermark: int = UNKNOWN, batches: Sequence[Bytes] = ()
@@ -134,7 +153,7 @@ class Consuming:
 
     async def _waited(self, changed: asyncio.Event, until_s: float) -> bool:
         """Wait for a change of the log; False at `until_s`, by the loop's clock."""
-        left_s = until_s - asyncio.get_running_loop().time()
+        left_s = self._left_s(until_s)
         if left_s <= 0:
             return False
         try:
@@ -148,7 +167,10 @@ class Consuming:
 
     async def list_offsets(self, call: s.Call, connection: KafkaConnection) -> Any:
         module = s.response_module(LIST_OFFSETS, call.version)
-        topics = []
+        new_leader = ErrorCode.OFFSET_NOT_AVAILABLE
+        if call.version < NOT_AVAILABLE_SINCE:
+            new_leader = ErrorCode.LEADER_NOT_AVAILABLE
+        topics, is_answered = [], False
         for topic in call.body.topics:
             parts = []
             for part in topic.partitions:
@@ -160,9 +182,12 @@ class Consuming:
                         getattr(part, "current_leader_epoch", UNKNOWN)
                     )
                 if error is ErrorCode.NONE and self._access.is_new_leader:
-                    error = ErrorCode.OFFSET_NOT_AVAILABLE
+                    error = new_leader
+                if error is ErrorCode.NONE and is_answered:
+                    error = ErrorCode.INVALID_REQUEST  # each takes several reads
                 if error is ErrorCode.NONE:
                     error, found = await self._offset_of(part.timestamp)
+                    is_answered = True
                 offset, time_ms = (UNKNOWN, UNKNOWN) if found is None else found
                 parts.append(
                     s.make(

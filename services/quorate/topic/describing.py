@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterator
 from typing import Any
 
@@ -10,8 +11,13 @@ from quorate.bridge.connections import KafkaConnection
 from quorate.common.endpoints import Endpoint
 from quorate.common.error_codes import ErrorCode
 from quorate.metadata.authorizer import Operation
+from quorate.telemetry.limited_log import LimitedLog
 from quorate.topic.access import PARTITION, UNKNOWN, TopicAccess
 from quorate.topic.apis import METADATA
+
+LOGGER = logging.getLogger(__name__)
+
+LOG_INTERVAL_S = 60.0
 
 
 class Describing:
@@ -19,6 +25,7 @@ class Describing:
 
     def __init__(self, access: TopicAccess) -> None:
         self._access = access
+        self._unknown = LimitedLog(LOGGER, interval_s=LOG_INTERVAL_S)
 
     async def answer(self, call: s.Call, connection: KafkaConnection) -> Any:
         module = s.response_module(METADATA, call.version)
@@ -30,7 +37,14 @@ class Describing:
         if not is_for_all:
             names = list(dict.fromkeys(each.name for each in asked))
         leader_id = self._access.raft.node.current_leader.id
-        if leader_id not in brokers:
+        if leader_id is not None and leader_id not in brokers:
+            self._unknown.warning(
+                leader_id,
+                "controller %d leads, but has no listener %s: producers and consumers wait for "
+                "another leader",
+                leader_id,
+                self._access.settings.listening.name,
+            )
             leader_id = None
         return s.answer(
             module,

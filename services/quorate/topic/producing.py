@@ -7,14 +7,16 @@ Rules:
    compressed batches are rejected. The records get the time at which they are appended, because
    producer sessions end by the times of the log.
 3. InitProducerId opens a producer session (`applications.sessions`), so it needs
-   application.version 1. A session has one epoch: a producer that continues with a higher one gets
-   INVALID_PRODUCER_EPOCH, which it does not retry, and has to be created again.
+   application.version 1. A producer continues with the next epoch by itself after records that it
+   has given up. Once its session has ended, it gets INVALID_PRODUCER_EPOCH, which it does not
+   retry, and has to be created again.
 
 Source: Kafka's KafkaApis; KIP-98 (idempotent producer).
 """
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -22,6 +24,7 @@ from typing import Any, Final
 
 from quorate.bridge import schemas as s
 from quorate.bridge.connections import KafkaConnection
+from quorate.bridge.frames import INLINE_BYTES
 from quorate.bridge.listening import wall_ms
 from quorate.bridge.server import NO_RESPONSE
 from quorate.common.error_codes import ErrorCode
@@ -80,8 +83,10 @@ class Producing:
                     produced = _Produced(error)
                 elif fault is not None:
                     produced = _Produced(*fault)
+                elif part.records is None:
+                    produced = _Produced(ErrorCode.INVALID_RECORD, "there are no records")
                 else:
-                    produced = await self._append(part.records or b"", timeout_ms)
+                    produced = await self._append(part.records, timeout_ms)
                 if body.acks == 0 and produced.error is not ErrorCode.NONE:
                     text = produced.message or produced.error.name
                     raise s.BadMessageError(f"its records with acks=0 are rejected: {text}")
@@ -98,7 +103,10 @@ class Producing:
         if not self._access.raft.node.is_leader:
             return _Produced(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         try:
-            header, has_null_values = check_client_batch(records)
+            if len(records) <= INLINE_BYTES:
+                header, has_null_values = check_client_batch(records)
+            else:
+                header, has_null_values = await asyncio.to_thread(check_client_batch, records)
         except RejectedBatchError as error:
             return _Produced(error.error, str(error), record=error.record)
         batch = bytearray(records)
@@ -127,7 +135,8 @@ class Producing:
             **s.error_fields(produced.error, produced.message),
             base_offset=produced.base_offset,
             log_append_time=_EPOCH + s.milliseconds(produced.time_ms) if is_done else None,
-            log_start_offset=self._access.raft.log.start_offset if is_done else UNKNOWN,
+            # Java's producers repeat UNKNOWN_PRODUCER_ID for as long as they get none.
+            log_start_offset=self._access.raft.log.start_offset,
             record_errors=errors,
         )
 
@@ -173,6 +182,6 @@ def _produce_error(outcome: AppendOutcome, producer_epoch: int) -> ErrorCode:
     if error is ErrorCode.THROTTLING_QUOTA_EXCEEDED:
         return ErrorCode.NOT_ENOUGH_REPLICAS  # which every producer retries
     if error is ErrorCode.UNKNOWN_PRODUCER_ID and producer_epoch > 0:
-        # A producer would answer the other error with yet another epoch (rule 3).
+        # A producer answers the other error with yet another epoch (rule 3).
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return error

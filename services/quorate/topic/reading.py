@@ -14,10 +14,8 @@ from quorate.log.metadata_log import MetadataLog
 from quorate.records.batch import has_keys, iter_batches, read_header
 from quorate.runtime.driver import Bytes
 
-READ_BYTES = 1024 * 1024
-"""Bytes that one read takes from the log."""
-SCAN_BYTES = 4 * READ_BYTES
-"""Bytes without a record of an application after which a read ends."""
+READ_BYTES = 256 * 1024
+"""Bytes that one read takes from the log; a larger batch is read alone."""
 
 
 class Found(NamedTuple):
@@ -32,22 +30,23 @@ class Found(NamedTuple):
 
 
 def read_records(log: MetadataLog, offset: int, end_offset: int, bytes_max: int) -> Found:
-    """Whole batches from the one with `offset` on: about `bytes_max` bytes, at least one batch.
+    """What one read of the log finds from `offset` on: batches of up to `bytes_max` bytes, or one.
 
-    Raises OffsetOutOfRangeError before the log start, and what `MetadataLog.read` raises.
+    Without a batch, there are no application records before the `end_offset` of the result. Raises
+    OffsetOutOfRangeError before the log start, and what `MetadataLog.read` raises.
     """
     wanted: list[Bytes] = []
-    size = scanned = 0
-    while offset < end_offset and not wanted and scanned < SCAN_BYTES:
-        for view in log.read(offset, min(READ_BYTES, max(1, bytes_max)), end_offset):
-            scanned += len(view)
-            for header, batch in iter_batches(view):
-                if has_keys(batch, header):
-                    if wanted and size + len(batch) > bytes_max:
-                        return Found(tuple(wanted), offset)
-                    wanted.append(batch)
-                    size += len(batch)
-                offset = header.end_offset
+    size = 0
+    if offset >= end_offset:
+        return Found((), offset)
+    for view in log.read(offset, READ_BYTES, end_offset):
+        for header, batch in iter_batches(view):
+            if has_keys(batch, header):
+                if wanted and size + len(batch) > bytes_max:
+                    return Found(tuple(wanted), offset)
+                wanted.append(batch)
+                size += len(batch)
+            offset = header.end_offset
     return Found(tuple(wanted), offset)
 
 

@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 from quorate.applications import sessions as subject
 from quorate.applications.sessions import (
     BATCHES_MAX,
-    PRODUCER_EPOCH,
+    FIRST_EPOCH,
     SESSIONS_MAX,
     Duplicate,
     ProducerSessions,
@@ -32,7 +32,7 @@ ID = 7
 HOUR_MS = 3_600_000
 
 
-def at(sequence: int, producer_id: int = ID, epoch: int = PRODUCER_EPOCH) -> BatchProducer:
+def at(sequence: int, producer_id: int = ID, epoch: int = FIRST_EPOCH) -> BatchProducer:
     return BatchProducer(producer_id, epoch, sequence % SEQUENCE_MODULUS)
 
 
@@ -63,8 +63,30 @@ def test_an_unknown_session_is_rejected_also_at_its_beginning(sequence: int) -> 
     assert ProducerSessions().check(at(sequence), 1, 0) is ErrorCode.UNKNOWN_PRODUCER_ID
 
 
-def test_another_epoch_is_rejected() -> None:
-    assert opened().check(at(0, epoch=1), 1, 1_000) is ErrorCode.INVALID_PRODUCER_EPOCH
+def test_an_epoch_begins_at_0() -> None:
+    sessions = filled(3)
+    assert sessions.check(at(6, epoch=1), 1, 1_000) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert sessions.check(at(0, epoch=3), 1, 1_000) is ErrorCode.NONE, "epochs may be left out"
+    sessions.appended(at(0, epoch=3), 2, 900)
+    assert sessions.check(at(0, epoch=3), 2, 1_000) == Duplicate(900)
+    assert sessions.check(at(2, epoch=3), 2, 1_000) is ErrorCode.NONE
+
+
+@pytest.mark.parametrize("sequence", [0, 2, 6])
+def test_earlier_epochs_have_ended(sequence: int) -> None:
+    """Also for a batch that is in the log: its client has given it up."""
+    sessions = filled(3)
+    sessions.appended(at(0, epoch=1), 1, 900)
+    assert sessions.check(at(sequence), 2, 1_000) is ErrorCode.INVALID_PRODUCER_EPOCH
+    before = sessions.copy()
+    sessions.appended(at(sequence), 2, 950)
+    assert sessions == before
+
+
+def test_a_snapshot_keeps_the_epoch() -> None:
+    sessions = filled(2)
+    sessions.appended(at(0, epoch=5), 1, 900)
+    assert ProducerSessions.decode(sessions.encode(), sessions.time_ms) == sessions
 
 
 def test_a_duplicate_has_the_offset_of_the_original() -> None:

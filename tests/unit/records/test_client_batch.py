@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from quorate.common.error_codes import ErrorCode
 from quorate.records.batch import (
+    NO_PRODUCER,
     BatchProducer,
     build_data_batch,
     iter_keys,
@@ -18,6 +19,7 @@ from quorate.records.batch import (
     read_header,
 )
 from quorate.records.client_batch import (
+    RECORDS_MAX,
     RejectedBatchError,
     check_client_batch,
     set_append_time,
@@ -129,7 +131,6 @@ def test_headers_and_timestamps_of_records_are_accepted() -> None:
             patched(53, ">i", -1), ErrorCode.INVALID_RECORD, "(7, 0, -1)", id="no sequence"
         ),
         pytest.param(patched(51, ">h", -1), ErrorCode.INVALID_RECORD, "(7, -1, 40)", id="no epoch"),
-        pytest.param(patched(43, ">q", -1), ErrorCode.INVALID_RECORD, "(-1, 0, 40)", id="no id"),
         pytest.param(patched(43, ">q", -2), ErrorCode.INVALID_RECORD, "(-2, 0, 40)", id="id"),
     ],
 )
@@ -163,6 +164,23 @@ ONE = b"\0" + varint(0) + varint(0) + varint(1) + b"k" + varint(1) + b"v" + vari
             with_record(ONE[:-1] + varint(1) + varint(0) + varint(-2)), "-2 bytes", id="header"
         ),
         pytest.param(with_record(b"\0" + b"\xff" * 11 + ONE[2:]), "64 bits", id="varint"),
+        pytest.param(
+            with_record(b"\0" + b"\xff" * 9 + b"\x02" + ONE[2:]), "64 bits", id="timestamp"
+        ),
+        pytest.param(
+            with_record(ONE[:3] + b"\x82\x00" + ONE[4:]), "longer than it must be", id="key size"
+        ),
+        pytest.param(
+            with_record(ONE[:5] + b"\x81\x00" + varint(0)), "longer than it must be", id="null"
+        ),
+        pytest.param(
+            with_record(ONE[:3] + b"\x82\x80\x80\x80\x10" + ONE[4:]), "32 bits", id="size"
+        ),
+        pytest.param(
+            with_record(ONE[:-1] + varint(10_001) + b"\0\1" * 10_001),
+            "10001 record headers",
+            id="many headers",
+        ),
         pytest.param(
             sealed(bytes(build_data_batch([(b"k", b"v")], NOW_MS)) + b"\0"), "too many", id="rest"
         ),
@@ -215,6 +233,22 @@ def test_what_is_accepted_can_be_read(
     assert [(d, k) for d, k, _ in iter_keys(changed, header)] == [
         (record.offset, record.key) for record in records
     ]
+
+
+def test_the_number_of_records_is_limited() -> None:
+    assert check_client_batch(bytes(build_data_batch([(b"", b"")] * RECORDS_MAX, NOW_MS)))
+    found = rejected(bytes(build_data_batch([(b"", b"")] * (RECORDS_MAX + 1), NOW_MS)))
+    assert found.error is ErrorCode.INVALID_RECORD
+    assert "50001 records; at most 50000" in str(found)
+
+
+def test_without_an_id_there_is_no_producer() -> None:
+    """Some clients send a sequence number all the same."""
+    batch = bytearray(patched(43, ">q", -1))
+    check_client_batch(bytes(batch))
+    set_append_time(batch, NOW_MS)
+    assert read_header(batch).producer == NO_PRODUCER
+    assert sealed(batch) == bytes(batch)
 
 
 def test_the_append_time_replaces_those_of_the_producer() -> None:

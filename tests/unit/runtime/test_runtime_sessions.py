@@ -118,9 +118,6 @@ async def test_what_a_session_does_not_admit(tmp_path: Path) -> None:
         assert gap.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         large = await session.send(voter, b"x" * (1 << 20), at=0)
         assert large.error is ErrorCode.MESSAGE_TOO_LARGE
-        producer = BatchProducer(session.producer_id, 1, 0)
-        fenced = await voter.service.append([(b"k", b"no")], TIMEOUT_MS, producer=producer)
-        assert fenced.error is ErrorCode.INVALID_PRODUCER_EPOCH
         record = rec.encode(rec.NoOpRecord(version=0))
         producer = BatchProducer(session.producer_id, 0, 0)
         metadata = await voter.service.append([(None, record)], TIMEOUT_MS, producer=producer)
@@ -135,6 +132,10 @@ async def test_what_a_session_does_not_admit(tmp_path: Path) -> None:
             await session.committed(voter, b"b", at=1 + each)
         old = await session.send(voter, b"a", at=0)
         assert old.error is ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+        producer = BatchProducer(session.producer_id, 1, 0)
+        later = await voter.service.append([(b"k", b"yes")], TIMEOUT_MS, producer=producer)
+        assert later.error is ErrorCode.NONE, "a new epoch begins"
+        assert (await session.send(voter, b"no")).error is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
 async def test_a_condition_that_fails_uses_no_sequence_number(tmp_path: Path) -> None:

@@ -31,10 +31,12 @@ from quorate.records.batch import (
 )
 from quorate.records.metadata import NoOpRecord, encode
 from quorate.rpc.principals import Caller
+from quorate.rpc.server.response_memory import ROOM_BYTES, ResponseMemory
 from quorate.rpc.wire.values import OpenProducerRequest, OpenProducerResponse
 from quorate.runtime.append_service import AppendService
 from quorate.runtime.authorizer import NodeAuthorizer
 from quorate.runtime.metadata_loader import MetadataLoader
+from quorate.topic import consuming
 from quorate.topic.access import TopicSettings
 from quorate.topic.apis import INIT_PRODUCER_ID, LIST_OFFSETS, METADATA, PRODUCE, SERVED
 from quorate.topic.topic import STRANGERS_FRAME_BYTES_MAX, Topic
@@ -425,6 +427,48 @@ async def test_offsets_of_times(tmp_path: Path) -> None:
         assert (await lab.offset_at(-2)).offset == 0
         assert (await lab.offset_at(-1)).offset == offsets[-1] + 2
         assert (await lab.offset_at(-3)).error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+async def test_a_long_range_without_records_is_skipped_step_by_step(tmp_path: Path) -> None:
+    async with leading(tmp_path) as lab:
+        large = build_data_batch([(None, encode(NoOpRecord(), 0) + bytes(300_000))], 1_000)
+        for _ in range(3):
+            await lab.replica.driver.append(1, bytearray(large), 5_000)
+        end = lab.replica.node.high_watermark
+        last = await lab.produce(batch_of(b"a"))
+        ((header, _),) = batches(await lab.fetch(0))
+        assert 0 < header.end_offset < end, "without a wait, one step"
+        part = await lab.fetch(0, wait_ms=20_000)
+        assert [header.base_offset for header, _ in batches(part)] == [last.base_offset]
+
+
+async def test_one_partition_is_answered_once(tmp_path: Path) -> None:
+    async with leading(tmp_path) as lab:
+        module = s.request_module(LIST_OFFSETS, 7)
+        part = module.ListOffsetsPartition(partition_index=0, timestamp=0, current_leader_epoch=-1)
+        body = await lab.ask(
+            LIST_OFFSETS, 7, replica_id=NOBODY, isolation_level=0,
+            topics=(module.ListOffsetsTopic(name=TOPIC, partitions=(part, part)),),
+        )  # fmt: skip
+        ((first, second),) = (each.partitions for each in body.topics)
+        assert (first.error_code, second.error_code) == (0, ErrorCode.INVALID_REQUEST)
+
+
+async def test_a_fetch_does_not_wait_for_memory_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consuming, "RESERVE_S", 0.05)
+    async with leading(tmp_path) as lab:
+        first = await lab.produce(batch_of(b"a"))
+        memory = ResponseMemory()
+        memory.end = lambda _connection, _reason: None
+        holder = memory.hold("another connection")
+        await holder.reserve(ROOM_BYTES)
+        lab.connection.room = memory.hold("this one")
+        part = await lab.fetch(first.base_offset)
+        assert (batches(part), part.high_watermark) == ([], first.base_offset)
+        holder.release()
+        assert keys(await lab.fetch(first.base_offset)) == [b"a"]
 
 
 # --- authorization --------------------------------------------------------------------------------

@@ -7,16 +7,20 @@ SCRAM credentials.
 from __future__ import annotations
 
 import asyncio
+import logging
 
 from quorate.bridge.listening import ListenerSettings
 from quorate.controller.config import ControllerConfig
 from quorate.controller.topic.sessions import SessionOpener
+from quorate.controller.topic.settings import TOPIC_LISTENER
 from quorate.process.extension import NodeComponents
 from quorate.rpc.cancellation import cancel_tasks
 from quorate.runtime.append_service import AppendService
 from quorate.runtime.tasks import supervise
 from quorate.topic.access import TopicSettings
 from quorate.topic.topic import Topic
+
+LOGGER = logging.getLogger(__name__)
 
 LOOK_PERIOD_S = 0.1
 """How often to check whether the committed metadata is loaded, seconds."""
@@ -44,7 +48,32 @@ class TopicListener:
         # Poll: the loader does not call its listeners while there is no metadata.
         while not self._components.loader.has_caught_up:  # noqa: ASYNC110
             await asyncio.sleep(LOOK_PERIOD_S)
+        _warn(self._components.config)
         await self.topic.listening.open()
+
+
+def _warn(config: ControllerConfig) -> None:
+    """Warn if whoever connects can use the topic, or nobody can."""
+    name, security = config.topic.listener, config.topic.security
+    (listener,) = (each for each in config.listeners if each.name == name)
+    if listener.sasl or (listener.tls and security.client_auth == "required"):
+        return
+    if config.security.authorizer:
+        LOGGER.warning(
+            "%s=%s does not authenticate all callers, and an authorizer rejects callers without a "
+            "principal; map it to SSL, SASL_SSL or SASL_PLAINTEXT in "
+            "listener.security.protocol.map",
+            TOPIC_LISTENER,
+            name,
+        )
+    elif any(each.tls for each in config.grpc_listeners):
+        LOGGER.warning(
+            "%s=%s does not authenticate its callers, unlike the listeners for gRPC: whoever can "
+            "connect may append and read; map it to SSL, SASL_SSL or SASL_PLAINTEXT in "
+            "listener.security.protocol.map",
+            TOPIC_LISTENER,
+            name,
+        )
 
 
 def _topic(components: NodeComponents[ControllerConfig], appends: AppendService) -> Topic:

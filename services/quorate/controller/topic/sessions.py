@@ -1,13 +1,14 @@
 """Producer sessions for Kafka's producers, which ask any broker for one.
 
-The leader opens them. Every other controller forwards the request over gRPC in its own name, so
-with an authorizer it needs ALTER on the cluster, which super users have.
+The leader opens them. Every other controller forwards the request over gRPC in its own name, for
+which its CLUSTER_ACTION suffices.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 
 from quorate.common.error_codes import ErrorCode
 from quorate.controller.config import ControllerConfig
@@ -19,8 +20,10 @@ from quorate.telemetry.limited_log import LimitedLog
 
 LOGGER = logging.getLogger(__name__)
 
-FORWARDED_MAX = 8
+FORWARDED_MAX = 32
 """Requests that are forwarded at a time; others wait."""
+FORWARD_TIMEOUT_MS = 5_000
+"""How long the leader may take. Without a leader, clients ask again."""
 LOG_INTERVAL_S = 60.0
 
 
@@ -60,7 +63,7 @@ class SessionOpener:
         )
         try:
             async with client:
-                return await client.open(request)
+                return await client.open(replace(request, timeout_ms=FORWARD_TIMEOUT_MS))
         except AdminError as failed:
             self._refusals.warning(
                 failed.code,

@@ -14,6 +14,7 @@ from quorate.common.setting import Setting, setting
 from quorate.controller.kafka.security import KafkaSecurity
 from quorate.controller.kafka.settings import LISTENER, LISTENER_NAME
 from quorate.metadata.limits import topic_name_fault
+from quorate.process.config_reader import VOTERS
 from quorate.process.properties import ParsedProperties
 
 TOPIC_LISTENER = "quorate.topic.listener.name"
@@ -84,4 +85,10 @@ def read_topic_listener(
         parsed.fail(TOPIC_LISTENER, "the first of controller.listener.names is for the controllers")
     if listener == parsed.get(LISTENER):
         parsed.fail(TOPIC_LISTENER, f"{listener} is {LISTENER}, which serves Kafka's brokers")
+    if parsed.get(VOTERS):
+        parsed.fail(
+            TOPIC_LISTENER,
+            f"the log does not have the addresses of static voters ({VOTERS}), so clients would "
+            "not find the leader: upgrade kraft.version to 1, and remove that setting",
+        )
     return replace(declared, listener=listener, security=security)

@@ -81,6 +81,8 @@ class RpcMethod:
     """Whether a node that is not formatted rejects a call."""
     bytes_max: int = SMALL_BYTES_MAX
     weight_max: int = SMALL_WEIGHT_MAX
+    or_operation: Operation | None = None
+    """Another operation on the cluster that suffices, None for none."""
     values: tuple[type, type] | None = None
     """The classes of requests and responses (see `codecs`); None for appends and the brokers' own
     service.
@@ -247,7 +249,14 @@ _ROWS: Final[tuple[RpcMethod, ...]] = (
     _append("Append"),
     _append("AppendStream"),
     # A session that nobody uses is harmless, so a lost response is no reason not to retry.
-    _quorum("OpenProducer", _ALTER, v.OpenProducerRequest, v.OpenProducerResponse),
+    # Controllers open sessions for the clients that connect to them (`controller.topic.sessions`).
+    _quorum(
+        "OpenProducer",
+        _ALTER,
+        v.OpenProducerRequest,
+        v.OpenProducerResponse,
+        or_operation=_ACTION,
+    ),
     # The raw log also contains credentials.
     _quorum("Read", _ACTION, v.ReadRequest, v.ReadChunk),
     # CREATE and DELETE on the cluster apply to every topic.

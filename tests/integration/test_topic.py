@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +18,7 @@ import pytest
 import quorate
 
 from tests.integration.embedded_support import Trio, until
+from tests.tools.documents import block
 
 TOPIC = "records"
 LEVEL_1 = {"application.version": 1}
@@ -262,3 +265,16 @@ async def test_kafka_python_appends_and_reads(tmp_path: Path, acks: int | str) -
 
         expected = [(b"%d" % number, b"v") for number in range(50)]
         assert await asyncio.to_thread(write_and_read) == expected
+
+
+async def test_the_program_of_the_page(tmp_path: Path) -> None:
+    shown = block("docs/kafka-clients.md", "confluent_kafka")
+    trio = Trio(tmp_path, features=LEVEL_1, has_topic=True)
+    async with trio.running():
+        leader = await trio.leader()
+        program = shown.replace("controller-1:9095", trio.topic_addresses[leader])
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", program, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        out, errors = await asyncio.wait_for(process.communicate(), 60)
+    assert (process.returncode, out) == (0, b"b'hello'\n"), errors.decode()

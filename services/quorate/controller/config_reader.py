@@ -166,7 +166,8 @@ def _kafkas_security(
     parsed: ParsedProperties, listeners: tuple[Listener, ...]
 ) -> dict[str, KafkaSecurity]:
     """The security of each listener that speaks Kafka's protocol."""
-    kafkas = _kafkas(parsed)
+    # A listener that does not exist is rejected where its setting is read.
+    kafkas = [each.name for each in listeners if each.name in _kafkas(parsed)]
     grpc = next((each.name for each in listeners if each.tls and each.name not in kafkas), None)
     if grpc is not None and parsed.get(CLIENT_AUTH) not in (None, "required"):
         parsed.fail(

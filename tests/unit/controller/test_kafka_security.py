@@ -254,7 +254,7 @@ BAD: list[tuple[dict[str, str | None], str]] = [
     ({ENABLED: "PLAIN", "delegation.token.max.lifetime.ms": "0"}, "too small"),
     (
         {"listener.security.protocol.map": "CONTROLLER:SASL_PLAINTEXT,KAFKA:PLAINTEXT"},
-        "CONTROLLER:SASL_PLAINTEXT: only PLAINTEXT and SSL are supported, except on the listener",
+        "CONTROLLER:SASL_PLAINTEXT: only PLAINTEXT and SSL are supported, except on listeners",
     ),
 ]
 

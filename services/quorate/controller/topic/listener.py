@@ -48,11 +48,11 @@ class TopicListener:
         # Poll: the loader does not call its listeners while there is no metadata.
         while not self._components.loader.has_caught_up:  # noqa: ASYNC110
             await asyncio.sleep(LOOK_PERIOD_S)
-        _warn(self._components.config)
+        warn_of_callers(self._components.config)
         await self.topic.listening.open()
 
 
-def _warn(config: ControllerConfig) -> None:
+def warn_of_callers(config: ControllerConfig) -> None:
     """Warn if whoever connects can use the topic, or nobody can."""
     name, security = config.topic.listener, config.topic.security
     (listener,) = (each for each in config.listeners if each.name == name)

@@ -52,6 +52,9 @@ async def test_each_record_of_a_java_producer_is_appended_once(tmp_path: Path, j
             *map(str, program), stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
         assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"first\n")
+        first = await asyncio.wait_for(process.stdout.readline(), CLIENT_S)
         sent = 0
         for move in range(4):
             for _ in range(50):
@@ -66,10 +69,12 @@ async def test_each_record_of_a_java_producer_is_appended_once(tmp_path: Path, j
         for line in (b"\n", b"last\n"):
             await asyncio.sleep(1)  # one record per batch, since a whole batch is rejected
             process.stdin.write(line)
+        await asyncio.sleep(1)
+        process.stdin.close()
         out, _ = await asyncio.wait_for(process.communicate(), CLIENT_S)
-        lines = out.decode().splitlines()
+        lines = (first + out).decode().splitlines()
     acknowledged = pairs(lines, "sent")
-    assert [key for _, key in acknowledged] == [*(str(each) for each in range(sent)), "last"]
+    assert [key for _, key in acknowledged] == ["first", *map(str, range(sent)), "last"]
     assert [line for line in lines if line.startswith("sent error")] == [
         "sent error InvalidRecordException"
     ]

@@ -297,16 +297,18 @@ def _type(record: AnyRecord, side: Side) -> str:
     first = topics.partition(record.topic_id, 0)
     if before is None or first is None:
         return name
-    if before.leader_recovery_state and record.isr and not set(record.isr) & set(before.isr):
-        return f"{name} {AGAIN_UNCLEAN}"
     replicas = record.replicas or before.replicas
+    moved = set(before.replicas) ^ set(replicas)
+    is_moved = not moved.isdisjoint(before.last_known_elr or ())
+    if before.leader_recovery_state and record.isr and not set(record.isr) & set(before.isr):
+        return f"{name} {AGAIN_UNCLEAN}" + (f", {MOVED_LAST_KNOWN}" if is_moved else "")
     topic = topics.names[record.topic_id]
     min_isr = int(effective_topic_config(side.image, topic, "min.insync.replicas") or 1)
     if min(min_isr, len(replicas)) != min(min_isr, len(first.replicas)):
         return f"{name} {OTHER_FACTOR}"
     if not before.last_known_elr:
         return name
-    if not (set(before.replicas) ^ set(replicas)).isdisjoint(before.last_known_elr):
+    if is_moved:
         return f"{name} {MOVED_LAST_KNOWN}"
     if record.leader == NO_LEADER and before.leader != NO_LEADER:
         return f"{name} {WITH_LAST_KNOWN}"

@@ -49,7 +49,8 @@ REASONS: Final[Sequence[Reason]] = (
         "replicas were disabled; Quorate records the last one, which has the newest records",
     ),
     Reason(
-        rf"[^:]*: records: PARTITION_CHANGE_RECORD {MOVED_LAST_KNOWN}\.last_known_elr,  \d+/\d+",
+        rf"[^:]*: records: PARTITION_CHANGE_RECORD ({AGAIN_UNCLEAN}, )?{MOVED_LAST_KNOWN}\."
+        r"last_known_elr,  \d+/\d+",
         "Kafka keeps a last known leader that leaves the replicas; Quorate forgets it, because it "
         "has no records if it is added again",
     ),

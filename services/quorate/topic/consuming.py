@@ -31,7 +31,7 @@ from quorate.records.errors import RecordsError
 from quorate.runtime.driver import Bytes
 from quorate.topic.access import PARTITION, UNKNOWN, TopicAccess
 from quorate.topic.apis import LIST_OFFSETS
-from quorate.topic.fetch_messages import FetchedPartition, write_fetched
+from quorate.topic.fetch_messages import TopicResponsePart, write_fetched
 from quorate.topic.reading import offset_of_time, read_records
 
 LOGGER = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ class Consuming:
             if error is ErrorCode.NONE:
                 wanted = part
             else:
-                parts.append(FetchedPartition(topic, part.partition, error))
+                parts.append(TopicResponsePart(topic, part.partition, error))
         if wanted is not None:
             bytes_max = min(wanted.partition_max_bytes, body.max_bytes)
             wait_ms = min(body.max_wait // s.milliseconds(1), WAIT_MS_MAX)
@@ -92,7 +92,7 @@ class Consuming:
 
     async def _fetched(
         self, wanted: Any, bytes_max: int, until_s: float, connection: KafkaConnection
-    ) -> FetchedPartition:
+    ) -> TopicResponsePart:
         """The records of one request, once there are any or at `until_s`, by the loop's clock."""
         node, log = self._access.raft.node, self._access.raft.log
         known_epoch = getattr(wanted, "current_leader_epoch", UNKNOWN)
@@ -146,10 +146,10 @@ class Consuming:
 
     def _part(
         self, error: ErrorCode, high_watermark: int = UNKNOWN, batches: Sequence[Bytes] = ()
-    ) -> FetchedPartition:
+    ) -> TopicResponsePart:
         log_start = self._access.raft.log.start_offset if error is ErrorCode.NONE else UNKNOWN
         name = self._access.settings.name
-        return FetchedPartition(name, PARTITION, error, high_watermark, log_start, batches)
+        return TopicResponsePart(name, PARTITION, error, high_watermark, log_start, batches)
 
     async def _waited(self, changed: asyncio.Event, until_s: float) -> bool:
         """Wait for a change of the log; False at `until_s`, by the loop's clock."""

@@ -33,7 +33,7 @@ _NO_REPLICA: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
-class FetchedPartition:
+class TopicResponsePart:
     """The part of a response about one partition."""
 
     topic: str
@@ -44,7 +44,7 @@ class FetchedPartition:
     batches: Sequence[Bytes] = ()
 
 
-def write_fetched(call: s.Call, parts: Iterable[FetchedPartition]) -> s.Encoded:
+def write_fetched(call: s.Call, parts: Iterable[TopicResponsePart]) -> s.Encoded:
     """The response to a Fetch; one without an incremental session."""
     version = call.version
     found = list(parts)
@@ -62,7 +62,7 @@ def write_fetched(call: s.Call, parts: Iterable[FetchedPartition]) -> s.Encoded:
     return s.Encoded(s.response_type(call.api_key, version), b"".join(pieces))
 
 
-def _written(part: FetchedPartition, version: int, *, is_flexible: bool) -> Iterable[Bytes]:
+def _written(part: TopicResponsePart, version: int, *, is_flexible: bool) -> Iterable[Bytes]:
     known = part.high_watermark
     yield _PART.pack(part.index, part.error, known, known)
     if version >= _LOG_START_SINCE:

@@ -18,7 +18,7 @@ READ_BYTES = 256 * 1024
 """Bytes that one read takes from the log; a larger batch is read alone."""
 
 
-class Found(NamedTuple):
+class RecordBatches(NamedTuple):
     """Batches of application records, and the offset up to which there are no others."""
 
     batches: tuple[Bytes, ...]
@@ -29,7 +29,7 @@ class Found(NamedTuple):
         return sum(map(len, self.batches))
 
 
-def read_records(log: MetadataLog, offset: int, end_offset: int, bytes_max: int) -> Found:
+def read_records(log: MetadataLog, offset: int, end_offset: int, bytes_max: int) -> RecordBatches:
     """What one read of the log finds from `offset` on: batches of up to `bytes_max` bytes, or one.
 
     Without a batch, there are no application records before the `end_offset` of the result. Raises
@@ -38,16 +38,16 @@ def read_records(log: MetadataLog, offset: int, end_offset: int, bytes_max: int)
     wanted: list[Bytes] = []
     size = 0
     if offset >= end_offset:
-        return Found((), offset)
+        return RecordBatches((), offset)
     for view in log.read(offset, READ_BYTES, end_offset):
         for header, batch in iter_batches(view):
             if has_keys(batch, header):
                 if wanted and size + len(batch) > bytes_max:
-                    return Found(tuple(wanted), offset)
+                    return RecordBatches(tuple(wanted), offset)
                 wanted.append(batch)
                 size += len(batch)
             offset = header.end_offset
-    return Found(tuple(wanted), offset)
+    return RecordBatches(tuple(wanted), offset)
 
 
 async def offset_of_time(

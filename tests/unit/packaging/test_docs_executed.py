@@ -31,7 +31,8 @@ NOT_EXECUTED: dict[tuple[str, str], str] = {
 PROGRAMS = frozenset(
     {
         *("cosign", "debootstrap", "docker", "export", "grpcurl", "helm", "pip", "poe", "quorate"),
-        *("kafka-metadata-quorum.sh", "kubectl", "sha256sum", "spark-submit", "systemctl", "until"),
+        *("kafka-console-consumer.sh", "kafka-console-producer.sh", "kafka-metadata-quorum.sh"),
+        *("kubectl", "sha256sum", "spark-submit", "systemctl", "until"),
     }
 )
 

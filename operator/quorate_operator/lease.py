@@ -52,8 +52,11 @@ class LeaderLease:
         the process can act; the lease is not renewed while it cannot.
         """
         self._kube = kube
-        self._namespace = namespace
-        self._name = name
+        self.namespace = namespace
+        self.name = name
+        self.holder = ""
+        """Who held it when it was last read."""
+        self._awaited = ""
         self._identity = identity
         self._times = times or LeaseTimes()
         self._clock = clock
@@ -91,7 +94,7 @@ class LeaderLease:
         """
         if not self.is_held:
             return False
-        found = self._kube.get("Lease", self._namespace, self._name)
+        found = self._kube.get("Lease", self.namespace, self.name)
         return found is not None and found["spec"].get("holderIdentity") == self._identity
 
     # --- renewal ----------------------------------------------------------------------------------
@@ -101,7 +104,7 @@ class LeaderLease:
         try:
             self._renew()
         except Exception:  # without renewal, this process must stop acting
-            LOGGER.exception("renewing the lease %s failed unexpectedly: this is a bug", self._name)
+            LOGGER.exception("renewing the lease %s failed unexpectedly: this is a bug", self.name)
         finally:
             self.lost.set()
 
@@ -111,36 +114,44 @@ class LeaderLease:
                 if self._is_alive():
                     self.step()
                 else:
-                    LOGGER.error("the event loop hangs: the lease %s is not renewed", self._name)
+                    LOGGER.error("the event loop hangs: the lease %s is not renewed", self.name)
             except KubeError as error:
-                LOGGER.warning("the lease %s: %s", self._name, error)
+                LOGGER.warning("the lease %s: %s", self.name, error)
             is_late = self._renewed_at is not None and not self.is_held
             if self._stop.is_set():
                 return  # released, or taken by another operator: not late
             if is_late:
-                LOGGER.error("the lease %s was not renewed in time", self._name)
+                LOGGER.error("the lease %s was not renewed in time", self.name)
                 return
             self._stop.wait(self._times.retry_s)
 
     def step(self) -> None:
         """Try once to acquire or renew the lease. Raises KubeError."""
         asked = self._clock()
-        found = self._kube.get("Lease", self._namespace, self._name)
+        found = self._kube.get("Lease", self.namespace, self.name)
         self._answered_at = self._clock()
         if found is None:
-            metadata = {"name": self._name, **self._owners()}
+            metadata = {"name": self.name, **self._owners()}
             body = {"metadata": metadata, "spec": self._spec({})}
             self._put(asked, body, is_new=True)
             return
         spec = found.get("spec") or {}
-        holder = spec.get("holderIdentity") or ""
+        holder = self.holder = spec.get("holderIdentity") or ""
         if holder != self._identity:
             if self._renewed_at is not None:
-                LOGGER.error("the lease %s was taken by %s", self._name, holder)
+                LOGGER.error("the lease %s was taken by %s", self.name, holder)
                 self.lost.set()
                 self._stop.set()
                 return
             if holder and not self._has_run_out(found):
+                if holder != self._awaited:
+                    LOGGER.info(
+                        "waiting for the lease %s in %s, which %s holds",
+                        self.name,
+                        self.namespace,
+                        holder,
+                    )
+                self._awaited = holder
                 return
         found["spec"] = self._spec(spec)
         found["metadata"] |= self._owners()
@@ -149,16 +160,16 @@ class LeaderLease:
     def _put(self, asked: float, body: Object, *, is_new: bool) -> None:
         try:
             if is_new:
-                self._kube.create("Lease", self._namespace, body, "quorate-operator")
+                self._kube.create("Lease", self.namespace, body, "quorate-operator")
             else:
-                self._kube.replace("Lease", self._namespace, body)
+                self._kube.replace("Lease", self.namespace, body)
         except KubeError as error:
             if error.is_conflict:
                 return  # another writer was first; the next attempt reads the holder
             raise
         self._renewed_at = asked
         if not self.acquired.is_set():
-            LOGGER.info("acquired the lease %s as %s", self._name, self._identity)
+            LOGGER.info("acquired the lease %s as %s", self.name, self._identity)
             self.acquired.set()
 
     def _owners(self) -> Object:
@@ -200,10 +211,10 @@ class LeaderLease:
         if not was_held:
             return
         try:
-            found = self._kube.get("Lease", self._namespace, self._name)
+            found = self._kube.get("Lease", self.namespace, self.name)
             if found is not None and found["spec"].get("holderIdentity") == self._identity:
                 found["spec"]["holderIdentity"] = ""
-                self._kube.replace("Lease", self._namespace, found)
-                LOGGER.info("released the lease %s", self._name)
+                self._kube.replace("Lease", self.namespace, found)
+                LOGGER.info("released the lease %s", self.name)
         except KubeError as error:
-            LOGGER.warning("cannot release the lease %s: %s", self._name, error)
+            LOGGER.warning("cannot release the lease %s: %s", self.name, error)

@@ -12,7 +12,8 @@ Rules:
 4. What fails is repeated with a growing delay (`backoff`), and reported once (`events`). The
    operator's own changes of the status wake nothing.
 5. Without the lease, the operator neither observes nor changes anything. When it loses the lease,
-   it stops (`LeaseLostError`).
+   it stops (`LeaseLostError`). The same holds for a namespace that another operator tends
+   (`claims`).
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from quorate.rpc.tls import TlsConfig
 from quorate_operator import certificates, naming, status
 from quorate_operator.act import ActionFailedError, Actor, LeaseLostError
 from quorate_operator.backoff import Backoff, delay_s
+from quorate_operator.claims import NamespaceClaims
 from quorate_operator.events import EventRecorder
 from quorate_operator.identity import GivenIdentity, Identity
 from quorate_operator.kube import Kube, KubeError
@@ -65,6 +67,8 @@ WAITING_GROWTH = 1.2
 """The pause before the next observation while something is pending, and the factor by which it
 grows while the plan stays the same, up to RESYNC_S.
 """
+UNCLAIMED_S = 5.0
+"""The pause before the next look whether the namespace is this operator's."""
 ACTED_S = 0.1
 BUNCH_S = 0.3
 """How long to collect further events after the first, because they come in bursts."""
@@ -133,19 +137,20 @@ class _Worker:
 
 
 class Operator:
-    """Reconciles all Quorums of a namespace, or of the cluster ("").
+    """Reconciles all Quorums of some namespaces, or of the cluster.
 
-    images: the allowed image repositories of their pods, or () for any. watches_secrets: whether
-    the operator may list and watch Secrets in the namespaces of Quorums. mutated, locate: see
-    `Actor`.
+    namespaces: none for all. claims: in which of them this release may act. images: the allowed
+    image repositories of their pods, or () for any. watches_secrets: whether the operator may list
+    and watch Secrets in the namespaces of Quorums. mutated, locate: see `Actor`.
     """
 
     def __init__(
         self,
         kube: Kube,
         lease: LeaderLease,
-        namespace: str = "",
+        namespaces: Collection[str] = (),
         *,
+        claims: NamespaceClaims | None = None,
         mutated: Callable[[str], None] = lambda _what: None,
         images: Collection[str] = (),
         watches_secrets: bool = True,
@@ -153,13 +158,15 @@ class Operator:
         locate: Locate = naming.place,
     ) -> None:
         self._kube = kube
+        self._claims = NamespaceClaims(kube, lease) if claims is None else claims
         self._watches_secrets = watches_secrets
         self._metrics = metrics or OperatorMetrics()
         self._secret_namespaces: set[str] = set()
         self._lease = lease
-        self._namespace = namespace
+        self._namespaces = tuple(namespaces)
         self._observer = Observer(kube, locate, images)
-        self._actor = Actor(kube, self._is_leading, locate, mutated)
+        self._locate = locate
+        self._mutated = mutated
         self._workers: dict[Key, _Worker] = {}
         self._lost: asyncio.Future[None] | None = None
         self._has_ended = False
@@ -171,8 +178,13 @@ class Operator:
             if worker.quorum is not None:
                 yield ReportedQuorum(namespace, name, worker.quorum.status, worker.observed_s)
 
-    async def _is_leading(self) -> bool:
-        return await asyncio.to_thread(self._lease.confirm)
+    def actor(self, namespace: str) -> Actor:
+        """What changes the objects of a namespace while this process may act there."""
+
+        async def is_leading() -> bool:
+            return await asyncio.to_thread(self._claims.confirm, namespace)
+
+        return Actor(self._kube, is_leading, self._locate, self._mutated)
 
     async def run(self) -> None:
         """Run until cancelled. Raises LeaseLostError."""
@@ -182,10 +194,11 @@ class Operator:
             if self._lease.lost.is_set():
                 raise LeaseLostError("the lease cannot be acquired")
             await asyncio.sleep(0.1)
-        for watched in WATCHED:
-            self._watch(watched, self._namespace)
-        if self._namespace:
-            self._watch_secrets(self._namespace)
+        for namespace in self._namespaces or ("",):
+            for watched in WATCHED:
+                self._watch(watched, namespace)
+        for namespace in self._namespaces:
+            self._watch_secrets(namespace)
         watch_lease = asyncio.create_task(self._watch_lease())
         try:
             while True:
@@ -212,13 +225,14 @@ class Operator:
     # --- waking the tasks -------------------------------------------------------------------------
 
     async def _list(self) -> None:
-        try:
-            found = await asyncio.to_thread(self._kube.list, "Quorum", self._namespace)
-        except KubeError as error:
-            LOGGER.warning("cannot list the Quorums: %s", error)
-            return
-        for each in found:
-            self._changed("Quorum", str(each["metadata"]["name"]), each)
+        for namespace in self._namespaces or ("",):
+            try:
+                found = await asyncio.to_thread(self._kube.list, "Quorum", namespace)
+            except KubeError as error:
+                LOGGER.warning("cannot list the Quorums: %s", error)
+                continue
+            for each in found:
+                self._changed("Quorum", str(each["metadata"]["name"]), each)
 
     def _changed(self, kind: str, name: str, found: Object, *, is_deleted: bool = False) -> None:
         """Wake a Quorum's task, unless only the status of the Quorum itself has changed."""
@@ -306,6 +320,8 @@ class Operator:
 
     async def _reconcile(self, key: Key, worker: _Worker) -> float | None:
         """Observe, plan and act. Return the pause in seconds, or None if the Quorum is gone."""
+        if not self._claims.is_claimed(key[0]):
+            return await self._leave_alone(key, worker)
         if not worker.must_read():
             if await self._is_unchanged(worker):
                 return _pause_s(worker)
@@ -327,6 +343,14 @@ class Operator:
         if not await self._act(planned.action, worker, seen):
             worker.planned = await self._failed(worker, seen)
         return _pause_s(worker)
+
+    async def _leave_alone(self, key: Key, worker: _Worker) -> float | None:
+        """Do nothing for a Quorum of another operator, but notice that it is gone."""
+        is_changed, worker.is_changed = worker.is_changed, False
+        worker.quorum = worker.read = None
+        if is_changed and await asyncio.to_thread(self._kube.get, "Quorum", *key) is None:
+            return None
+        return UNCLAIMED_S
 
     async def _read(self, key: Key, worker: _Worker) -> bool:
         """Read the Quorum and its objects. Return False if it is gone."""
@@ -373,7 +397,8 @@ class Operator:
         assert quorum is not None
         failures: dict[str, str] = {}
         try:
-            await self._actor.act(action, quorum, seen, _tls(quorum, worker))
+            actor = self.actor(quorum.namespace)
+            await actor.act(action, quorum, seen, _tls(quorum, worker))
         except ActionFailedError as error:
             LOGGER.warning("%s/%s: %s", quorum.namespace, quorum.name, error)
             failures |= error.failures or dict.fromkeys(targets(action), str(error))

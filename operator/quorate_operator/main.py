@@ -30,6 +30,7 @@ from tenacity.asyncio import AsyncRetrying
 from quorate_operator import crd_install
 from quorate_operator.act import LeaseLostError
 from quorate_operator.backups.loop import BackupLoop
+from quorate_operator.claims import NamespaceClaims
 from quorate_operator.health import Heartbeat, listener
 from quorate_operator.kube import Kube, KubeError
 from quorate_operator.lease import LeaderLease
@@ -50,13 +51,15 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--namespace",
         default=get("QUORATE_OPERATOR_NAMESPACE", ""),
-        help="watch only this namespace; default: all namespaces (QUORATE_OPERATOR_NAMESPACE)",
+        type=_names,
+        help="watch only these namespaces, separated by commas; default: all namespaces "
+        "(QUORATE_OPERATOR_NAMESPACE)",
     )
     parser.add_argument(
         "--lease-namespace",
         default=get("QUORATE_OPERATOR_LEASE_NAMESPACE", ""),
-        help="namespace of the lease; default: that of --namespace, or else the namespace default "
-        "(QUORATE_OPERATOR_LEASE_NAMESPACE)",
+        help="namespace of the lease; default: the first of --namespace, or else the namespace "
+        "default (QUORATE_OPERATOR_LEASE_NAMESPACE)",
     )
     parser.add_argument(
         "--identity",
@@ -113,6 +116,11 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         "--print-crd", action="store_true", help="print the CRDs as a JSON list and exit"
     )
     return parser.parse_args(arguments)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """Parse names separated by commas."""
+    return tuple(dict.fromkeys(each.strip() for each in text.split(",") if each.strip()))
 
 
 def _address(text: str) -> tuple[str, int] | None:
@@ -191,7 +199,7 @@ async def run(options: argparse.Namespace) -> int:
     kube = connect(metrics)
     lease = LeaderLease(
         kube,
-        options.lease_namespace or options.namespace or "default",
+        options.lease_namespace or next(iter(options.namespace), "default"),
         LEASE_NAME,
         options.identity,
         owner=owner_of_lease(options),
@@ -232,11 +240,14 @@ async def _serve(
     if options.apply_crd:
         await apply_crd_when_possible(kube)
     threading.Thread(target=lease.run, daemon=True).start()
-    images = tuple(each.strip() for each in options.allowed_images.split(",") if each.strip())
+    claims = NamespaceClaims(kube, lease)
+    threading.Thread(target=claims.run, daemon=True).start()
+    images = _names(options.allowed_images)
     made = Operator(
         kube,
         lease,
         options.namespace,
+        claims=claims,
         mutated=note,
         images=images,
         watches_secrets=options.watch_secrets,
@@ -244,20 +255,19 @@ async def _serve(
     )
     metrics.watch_quorums(made.reported)
 
-    async def is_leading() -> bool:
-        return await asyncio.to_thread(lease.confirm)
-
     backups = BackupLoop(
-        kube, lambda: lease.is_held, is_leading, options.namespace, mutated=note, images=images
+        kube, lambda: lease.is_held, claims, options.namespace, mutated=note, images=images
     )
     operator = asyncio.create_task(run_loops(made, backups))
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, operator.cancel)
-    LOGGER.info("watching %s as %s", options.namespace or "all namespaces", options.identity)
+    watched = ", ".join(options.namespace) or "all namespaces"
+    LOGGER.info("watching %s as %s", watched, options.identity)
     try:
         await operator
     except asyncio.CancelledError:
+        await asyncio.to_thread(claims.release)
         await asyncio.to_thread(lease.release)
         LOGGER.info("stopped")
     return 0

@@ -28,7 +28,7 @@ KEY = "/etc/quorate/key/tls.key"
 """A pod's own private key."""
 DATA = "/var/lib/quorate/metadata"
 """Where a pod has its replica's files."""
-CHART = ROOT / "charts" / "quorate"
+CHART = Path(os.environ.get("QUORATE_TEST_CHART", ROOT / "charts" / "quorate"))
 WRITERS = "quorate.dev/client=true"
 WAIT_S = 400.0
 """The scheduler may miss that a new volume claim of an old name is bound; it tries such a pod again

@@ -125,6 +125,45 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
   verbs: [get, list, watch, create, patch, delete]
 {{- end -}}
 
+{{/* The lease of a namespace, whose holder tends the Quorums there. */}}
+{{- define "quorate.leaseRules" -}}
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  verbs: [create]
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  resourceNames: [quorate-operator]
+  # Who may delete an object may set its owner, where OwnerReferencesPermissionEnforcement is enabled (OpenShift).
+  verbs: [get, update, delete]
+{{- end -}}
+
+{{/* A Role of the operator in a namespace, and its binding. root, namespace, rules (as text). */}}
+{{- define "quorate.role" }}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata:
+  name: {{ printf "%s-%s" .root.Release.Namespace (include "quorate.operator" .root) }}
+  namespace: {{ .namespace }}
+  labels: {{- include "quorate.labels" .root | nindent 4 }}
+rules:
+  {{- .rules | nindent 2 }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  name: {{ printf "%s-%s" .root.Release.Namespace (include "quorate.operator" .root) }}
+  namespace: {{ .namespace }}
+  labels: {{- include "quorate.labels" .root | nindent 4 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: Role
+  name: {{ printf "%s-%s" .root.Release.Namespace (include "quorate.operator" .root) }}
+subjects:
+  - kind: ServiceAccount
+    name: {{ include "quorate.serviceAccount" .root }}
+    namespace: {{ .root.Release.Namespace }}
+{{- end }}
+
 {{/* Secrets, where the operator keeps authorities and certificates: never cluster-wide. */}}
 {{- define "quorate.secretRules" -}}
 - apiGroups: [""]

@@ -15,7 +15,7 @@ import asyncio
 import datetime as dt
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from quorate_operator.backups import status
@@ -32,6 +32,7 @@ from quorate_operator.backups.plan import (
     plan_backup,
 )
 from quorate_operator.backups.resource import KIND, BackupResource
+from quorate_operator.claims import NamespaceClaims
 from quorate_operator.kube import Kube, KubeError
 from quorate_operator.manifests import stamp_of
 from quorate_operator.naming import Object
@@ -87,18 +88,19 @@ class BackupActor(ObjectWriter):
 
 
 class BackupLoop:
-    """Reconciles all QuorumBackups of a namespace, or of the cluster ("").
+    """Reconciles all QuorumBackups of some namespaces, or of the cluster.
 
-    is_held: whether this process holds the lease, by its own clock; is_leading: also by the API
-    server. images: the allowed image repositories. mutated: see `ObjectWriter`.
+    is_held: whether this process holds the lease, by its own clock. claims: in which namespaces
+    this release may act. namespaces: none for all. images: the allowed image repositories.
+    mutated: see `ObjectWriter`.
     """
 
     def __init__(
         self,
         kube: Kube,
         is_held: Callable[[], bool],
-        is_leading: Callable[[], Awaitable[bool]],
-        namespace: str = "",
+        claims: NamespaceClaims,
+        namespaces: Collection[str] = (),
         *,
         mutated: Callable[[str], None] = lambda _what: None,
         images: Collection[str] = (),
@@ -107,13 +109,20 @@ class BackupLoop:
     ) -> None:
         self._kube = kube
         self._is_held = is_held
-        self._namespace = namespace
+        self._claims = claims
+        self._namespaces = tuple(namespaces)
+        self._mutated = mutated
         self._observer = BackupObserver(kube, images, locate)
-        self._actor = BackupActor(kube, is_leading, mutated)
         self._clock = clock
         self._workers: dict[tuple[str, str], _BackupWorker] = {}
         self._limit = asyncio.Semaphore(CONCURRENT_MAX)
         self._is_unavailable = False
+
+    def _actor(self, namespace: str) -> BackupActor:
+        async def is_leading() -> bool:
+            return await asyncio.to_thread(self._claims.confirm, namespace)
+
+        return BackupActor(self._kube, is_leading, self._mutated)
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -130,8 +139,10 @@ class BackupLoop:
 
     async def round(self) -> float:
         """Reconcile every QuorumBackup for which it is due. Return the pause in seconds."""
+        found: list[Object] = []
         try:
-            found = await asyncio.to_thread(self._kube.list, KIND, self._namespace)
+            for namespace in self._namespaces or ("",):
+                found += await asyncio.to_thread(self._kube.list, KIND, namespace)
         except KubeError as error:
             is_unavailable = error.status in (403, 404)
             if not (is_unavailable and self._is_unavailable):
@@ -151,6 +162,8 @@ class BackupLoop:
     async def _guarded(self, found: Object) -> None:
         """Reconcile one QuorumBackup; report what fails. Raises LeaseLostError."""
         backup = BackupResource.parse(found)
+        if not self._claims.is_claimed(backup.namespace):
+            return
         worker = self._workers.setdefault((backup.namespace, backup.name), _BackupWorker())
         version = tuple(
             found["metadata"].get(name) for name in ("uid", "generation", "deletionTimestamp")
@@ -179,7 +192,7 @@ class BackupLoop:
             if planned.action is None:
                 break
             try:
-                await self._actor.act(planned.action, backup)
+                await self._actor(backup.namespace).act(planned.action, backup)
             except (ActionFailedError, KubeError) as error:
                 LOGGER.warning("backup %s/%s: %s", backup.namespace, backup.name, error)
                 failure = str(error)

@@ -23,12 +23,12 @@ class Lab:
         self.store, self.kube = store, kube
         self.lease = LeaderLease(kube, "lab", "operator", "one", clock=lambda: 0.0)
         self.lease.step()
-        self.operator, self.worker = Operator(kube, self.lease, "lab"), _Worker()
+        self.operator, self.worker = Operator(kube, self.lease, ("lab",)), _Worker()
         self.now = 100.0
         self.worker.backoff.clock = lambda: self.now
 
     def use(self, nodes: FakeNodes) -> None:
-        self.operator = Operator(self.kube, self.lease, "lab", locate=nodes.locate)
+        self.operator = Operator(self.kube, self.lease, ("lab",), locate=nodes.locate)
 
     async def step(self) -> list[str]:
         """Reconcile once, as the loop does. Return the requests that change something."""

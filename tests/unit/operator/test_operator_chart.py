@@ -53,12 +53,17 @@ def sets(values: Iterable[str]) -> list[str]:
     return [f"--set-json={v}" if "=[" in v or "={" in v else f"--set={v}" for v in values]
 
 
-def rendered(helm: str, *values: str, values_file: Path | None = None) -> dict[str, Object]:
-    """The objects of a release "x" in the namespace "lab", by Kind/name."""
+def documents(helm: str, *values: str, values_file: Path | None = None) -> list[Object]:
+    """The objects of a release "x" in the namespace "lab"."""
     given = sets(values) if values_file is None else [*sets(values), f"--values={values_file}"]
     done = run(helm, "template", "x", str(CHART), "--namespace", "lab", *KUBE, *given)
     assert done.returncode == 0, done.stderr
-    made = [each for each in yaml.safe_load_all(done.stdout) if each]
+    return [each for each in yaml.safe_load_all(done.stdout) if each]
+
+
+def rendered(helm: str, *values: str, values_file: Path | None = None) -> dict[str, Object]:
+    """The same, by Kind/name."""
+    made = documents(helm, *values, values_file=values_file)
     names = [f"{each['kind']}/{each['metadata']['name']}" for each in made]
     assert len(set(names)) == len(names), names
     return dict(zip(names, made, strict=True))
@@ -160,6 +165,47 @@ def test_rights_name_what_they_are_for(helm: str, is_wide: bool) -> None:
             assert name.startswith("Role/"), name
     kinds = {each["kind"] for each in made.values() if each["metadata"]["name"] == "lab-x-operator"}
     assert kinds == ({"ClusterRole", "ClusterRoleBinding"} if is_wide else {"Role", "RoleBinding"})
+
+
+@pytest.mark.parametrize("is_wide", [False, True])
+def test_an_operator_of_several_namespaces_has_a_role_in_each(helm: str, is_wide: bool) -> None:
+    wide = f"operator.clusterWide={str(is_wide).lower()}"
+    (*found,) = documents(helm, wide, "operator.namespaces={team,lab,other}")
+    roles = {
+        each["metadata"]["namespace"]: {
+            name for rule in each["rules"] for name in rule["resources"]
+        }
+        for each in found
+        if each["kind"] == "Role" and each["metadata"]["name"] == "lab-x-operator"
+    }
+    bound = [
+        each["metadata"]["namespace"]
+        for each in found
+        if each["kind"] == "RoleBinding" and each["metadata"]["name"] == "lab-x-operator"
+    ]
+    assert sorted(bound) == sorted(roles)
+    expected = {"secrets"} if is_wide else {"secrets", "leases", "quorums", "statefulsets", "pods"}
+    for namespace in ("team", "other"):
+        assert roles[namespace] >= expected
+        assert is_wide == ("quorums" not in roles[namespace])
+    assert ("lab" in roles) == (not is_wide), "its own Secrets are in the Role x-operator-own"
+    (watched,) = {
+        each["value"]
+        for document in found
+        if document["kind"] == "Deployment"
+        for each in document["spec"]["template"]["spec"]["containers"][0]["env"]
+        if each["name"] == "QUORATE_OPERATOR_NAMESPACE"
+    }
+    assert watched == ("" if is_wide else "lab,team,other")
+    everywhere = {
+        name
+        for each in found
+        if each["kind"] == "ClusterRole"
+        for rule in each["rules"]
+        for name in rule["resources"]
+    }
+    assert ("leases" in everywhere) == is_wide
+    assert "secrets" not in everywhere
 
 
 def test_the_permission_to_list_secrets_can_be_withheld(helm: str) -> None:

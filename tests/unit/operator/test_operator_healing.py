@@ -195,7 +195,7 @@ async def test_a_pod_that_was_replaced_in_the_meantime_is_neither_formatted_nor_
         (p.FormatNode(1, "another", CLUSTER), "replaced in the meantime"),
     ):
         with pytest.raises(ActionFailedError, match=text):
-            await lab.operator._actor.act(action, quorum, seen, None)
+            await lab.operator.actor("lab").act(action, quorum, seen, None)
     assert lab.kube.get("Pod", "lab", "q-1") is not None
 
 

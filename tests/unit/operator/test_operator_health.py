@@ -73,7 +73,7 @@ async def test_the_metrics_have_passes_actions_requests_and_conditions(
 ) -> None:
     metrics = OperatorMetrics()
     kube = Kube(lab.kube._api, metrics.requested)
-    lab.operator = Operator(kube, lab.lease, "lab", metrics=metrics, locate=nodes.locate)
+    lab.operator = Operator(kube, lab.lease, ("lab",), metrics=metrics, locate=nodes.locate)
     metrics.watch_lease(lambda: lab.lease.is_held)
     metrics.watch_quorums(lab.operator.reported)
     lab.operator._workers[KEY] = lab.worker
@@ -100,7 +100,7 @@ async def test_the_metrics_have_passes_actions_requests_and_conditions(
 
 async def test_passes_that_fail_are_counted(lab: Lab) -> None:
     metrics = OperatorMetrics()
-    lab.operator = Operator(lab.kube, lab.lease, "lab", metrics=metrics)
+    lab.operator = Operator(lab.kube, lab.lease, ("lab",), metrics=metrics)
     await asyncio.to_thread(created, lab.kube)
     lab.store.fail = 1
     task = asyncio.create_task(lab.operator._work(KEY, lab.worker))

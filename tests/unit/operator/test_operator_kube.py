@@ -206,7 +206,7 @@ async def test_an_operator_whose_lease_is_lost_before_it_is_acquired_ends(
     never.lost.set()
     with pytest.raises(LeaseLostError):
         async with asyncio.timeout(10):
-            await Operator(kube, never, "lab").run()
+            await Operator(kube, never, ("lab",)).run()
 
 
 def test_the_acquire_time_is_that_of_the_holders_first_write(api: tuple[Store, Kube]) -> None:
@@ -362,7 +362,7 @@ async def test_the_loop_makes_the_objects_and_says_what_it_waits_for(
     created(kube, tls={"enabled": False})
     held = LeaderLease(kube, "lab", "operator", "one")
     held.step()
-    operator = asyncio.create_task(Operator(kube, held, "lab").run())
+    operator = asyncio.create_task(Operator(kube, held, ("lab",)).run())
 
     def reason() -> str:
         found = kube.get("Quorum", "lab", "q") or {}

@@ -518,7 +518,7 @@ async def test_a_claim_that_is_deleted_meanwhile_keeps_its_pod(lab: Lab, nodes: 
     found = lab.store.objects[where]
     found["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     with pytest.raises(ActionFailedError, match="data-q-2 has been deleted meanwhile"):
-        await lab.operator._actor.act(planned.action, now, seen, None)
+        await lab.operator.actor("lab").act(planned.action, now, seen, None)
     assert path("Pod", "lab", "q-2") in lab.store.objects
 
 

@@ -139,7 +139,7 @@ def test_a_watch_that_is_forbidden_is_reported_once_and_seldom_repeated(
 
 def test_an_operator_without_the_permission_watches_no_secrets(api: tuple[Store, Kube]) -> None:
     lease = LeaderLease(api[1], "lab", "operator", "one")
-    operator = Operator(api[1], lease, "lab", watches_secrets=False)
+    operator = Operator(api[1], lease, ("lab",), watches_secrets=False)
     operator._watch_secrets("lab")
     assert not operator._secret_namespaces
 

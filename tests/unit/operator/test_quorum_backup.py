@@ -22,8 +22,11 @@ from quorate_operator.backups.manifests import workload
 from quorate_operator.backups.observe import parse_page
 from quorate_operator.backups.plan import BackupObserved, BackupPlan, plan_backup
 from quorate_operator.backups.resource import BackupResource
+from quorate_operator.claims import NamespaceClaims
 from quorate_operator.job_state import JobRun
 from quorate_operator.kube import Kube, path
+from quorate_operator.lease import LeaderLease
+from quorate_operator.main import LEASE_NAME
 from quorate_operator.resource import QuorumResource
 
 from tests.processes import HOST, free_ports
@@ -296,13 +299,15 @@ class Lab:
 
     def __init__(self, store: Store, kube: Kube) -> None:
         self.store, self.kube = store, kube
-        self.now, self.port, self.leads = 1000.0, 1, True
+        self.now, self.port = 1000.0, 1
+        self.lease = LeaderLease(kube, "lab", LEASE_NAME, "one", clock=lambda: 0.0)
+        self.lease.step()
         self.mutations: list[str] = []
         self.loop = BackupLoop(
             kube,
-            lambda: self.leads,
-            self._leads,
-            "lab",
+            lambda: self.lease.is_held,
+            NamespaceClaims(kube, self.lease),
+            ("lab",),
             mutated=self.mutations.append,
             images=("quorate",),
             locate=lambda _: (HOST, self.port),
@@ -313,9 +318,6 @@ class Lab:
         self.put("Secret", "q-client-tls", labels)
         self.put("Secret", "keys", labels)
         self.put("PersistentVolumeClaim", "backups", labels)
-
-    async def _leads(self) -> bool:
-        return self.leads
 
     def put(self, kind: str, name: str, labels: Object | None = None, **more: Any) -> Object:
         metadata = {"name": name, "labels": labels or {}, **more.pop("metadata", {})}
@@ -506,7 +508,10 @@ async def test_a_change_that_is_rejected_is_shown_and_repeated(lab: Lab) -> None
 
 async def test_nothing_is_changed_without_the_lease(lab: Lab) -> None:
     lab.want()
-    lab.leads = False
+    held = lab.kube.get("Lease", "lab", LEASE_NAME)
+    assert held is not None
+    held["spec"]["holderIdentity"] = "another one"
+    lab.kube.replace("Lease", "lab", held)
     with pytest.raises(Exception, match="no longer holds the lease"):
         await lab.loop.round()
     assert lab.found("Deployment") is None

@@ -170,7 +170,7 @@ def test_rights_name_what_they_are_for(helm: str, is_wide: bool) -> None:
 @pytest.mark.parametrize("is_wide", [False, True])
 def test_an_operator_of_several_namespaces_has_a_role_in_each(helm: str, is_wide: bool) -> None:
     wide = f"operator.clusterWide={str(is_wide).lower()}"
-    (*found,) = documents(helm, wide, "operator.namespaces={team,lab,other}")
+    (*found,) = documents(helm, wide, 'operator.namespaces=["team", "lab", "other"]')
     roles = {
         each["metadata"]["namespace"]: {
             name for rule in each["rules"] for name in rule["resources"]

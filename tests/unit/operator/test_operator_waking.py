@@ -69,7 +69,7 @@ async def test_a_secret_that_is_lost_or_damaged_is_issued_again_at_once(
 
     store.reject = reject
     await asyncio.to_thread(created, kube)
-    running = Running(store, kube, namespace=namespace)
+    running = Running(store, kube, namespaces=(namespace,) if namespace else ())
     try:
         await running.settle()
         store.remove(f"{SECRETS}/q-client-tls")
@@ -90,7 +90,7 @@ async def test_a_secret_that_becomes_usable_is_noticed_at_once(api: tuple[Store,
     body: Object = {"kind": "Secret", "metadata": {"name": "zk"}}
     await asyncio.to_thread(kube.create, "Secret", "lab", body, "test")
     await asyncio.to_thread(created, kube, **spec)
-    running = Running(store, kube, namespace="lab")
+    running = Running(store, kube, namespaces=("lab",))
 
     def said() -> str:
         status = store.objects[path("Quorum", "lab", "q")].get("status") or {}

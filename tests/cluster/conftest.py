@@ -42,12 +42,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--kafka", action="store_true", help="build an image of Kafka and run its brokers (slow)"
     )
+    parser.addoption(
+        "--defects", action="store_true", help="run the tests of defects that take minutes"
+    )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "measured_run" in metafunc.fixturenames:
         runs = range(1, metafunc.config.getoption("--runs") + 1)
         metafunc.parametrize("measured_run", runs)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("defects") and not config.getoption("--defects"):
+            reason = "it takes minutes, with releases of its own: --defects runs it"
+            item.add_marker(pytest.mark.skip(reason))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

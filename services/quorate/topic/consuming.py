@@ -121,7 +121,7 @@ class Consuming:
                 await connection.room.settle(found.size_bytes)
                 return self._part(ErrorCode.NONE, node.high_watermark, found.batches)
             position = found.end_offset
-            if position < min(end, node.high_watermark) and self._left_s(until_s) > 0:
+            if position < node.high_watermark and self._left_s(until_s) > 0:
                 await asyncio.sleep(0)  # a long range without such records
                 continue
             if start < min(position, end):

@@ -369,6 +369,25 @@ async def test_a_fetch_waits_for_records(tmp_path: Path) -> None:
         assert keys(await fetching) == [b"a"]
 
 
+async def test_a_fetch_that_waits_goes_through_all_that_is_committed(tmp_path: Path) -> None:
+    """Several reads of the log, after one commit."""
+    async with leading(tmp_path) as lab:
+        replica = lab.replica
+        end = replica.node.high_watermark
+        fetching = asyncio.create_task(lab.fetch(end, wait_ms=30_000))
+        await asyncio.sleep(0.05)
+        replica.disk.go.clear()
+        large = build_data_batch([(None, encode(NoOpRecord(), 0) + bytes(300_000))], 1_000)
+        appends = [replica.driver.append(1, bytearray(large), 20_000) for _ in range(8)]
+        others = asyncio.gather(*appends)
+        await asyncio.sleep(0.05)
+        pending = asyncio.gather(others, lab.produce(batch_of(b"a")))
+        await asyncio.sleep(0.05)
+        replica.disk.go.set()
+        assert keys(await asyncio.wait_for(fetching, 5)) == [b"a"]
+        await pending
+
+
 async def test_a_response_is_bounded(tmp_path: Path) -> None:
     async with leading(tmp_path) as lab:
         first = await lab.produce(batch_of(b"a", size=1_000))

@@ -84,12 +84,20 @@ class NamespaceClaims:
             return True
         with self._lock:
             claim = self._claims.get(namespace)
-        return claim is not None and claim.confirm()
+        if claim is None:
+            return False
+        if claim.confirm():
+            return True
+        self._replace(namespace, claim)
+        return False
 
     def run(self) -> None:
         """Claim and renew until `release`. Call it on a thread."""
         while not self._is_stopped:
-            self.step()
+            try:
+                self.step()
+            except Exception:  # the other namespaces must not be lost for it
+                LOGGER.exception("renewing the leases of namespaces failed: this is a bug")
             self._wanted.wait(self._times.retry_s if self._lease.is_held else ELECTION_S)
             self._wanted.clear()
 
@@ -100,6 +108,8 @@ class NamespaceClaims:
         with self._lock:
             claims = dict(self._claims)
         for namespace, claim in claims.items():
+            if self._is_stopped:
+                return
             try:
                 claim.step()
             except KubeError as error:
@@ -111,8 +121,7 @@ class NamespaceClaims:
                     self._waits.warning(namespace, text, namespace, error)
                 continue
             if claim.lost.is_set():
-                with self._lock:
-                    self._claims[namespace] = self._claim(namespace)
+                self._replace(namespace, claim)
 
     def release(self) -> None:
         """Let other operators have the namespaces at once."""
@@ -122,6 +131,12 @@ class NamespaceClaims:
             claims = list(self._claims.values())
         for claim in claims:
             claim.release()
+
+    def _replace(self, namespace: str, claim: LeaderLease) -> None:
+        """Try again to get a lease that is not held any more."""
+        with self._lock:
+            if self._claims.get(namespace) is claim:
+                self._claims[namespace] = self._claim(namespace)
 
     def _claim(self, namespace: str) -> LeaderLease:
         return LeaderLease(

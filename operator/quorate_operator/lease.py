@@ -95,7 +95,9 @@ class LeaderLease:
         if not self.is_held:
             return False
         found = self._kube.get("Lease", self.namespace, self.name)
-        return found is not None and found["spec"].get("holderIdentity") == self._identity
+        return (
+            found is not None and (found.get("spec") or {}).get("holderIdentity") == self._identity
+        )
 
     # --- renewal ----------------------------------------------------------------------------------
 
@@ -126,7 +128,9 @@ class LeaderLease:
             self._stop.wait(self._times.retry_s)
 
     def step(self) -> None:
-        """Try once to acquire or renew the lease. Raises KubeError."""
+        """Try once to acquire or renew the lease, unless it was released. Raises KubeError."""
+        if self._stop.is_set():
+            return
         asked = self._clock()
         found = self._kube.get("Lease", self.namespace, self.name)
         self._answered_at = self._clock()
@@ -154,7 +158,8 @@ class LeaderLease:
                 self._awaited = holder
                 return
         found["spec"] = self._spec(spec)
-        found["metadata"] |= self._owners()
+        # The pod of an earlier holder must not take the lease with it.
+        found["metadata"]["ownerReferences"] = [] if self._owner is None else [self._owner]
         self._put(asked, found, is_new=False)
 
     def _put(self, asked: float, body: Object, *, is_new: bool) -> None:
@@ -212,7 +217,10 @@ class LeaderLease:
             return
         try:
             found = self._kube.get("Lease", self.namespace, self.name)
-            if found is not None and found["spec"].get("holderIdentity") == self._identity:
+            if (
+                found is not None
+                and (found.get("spec") or {}).get("holderIdentity") == self._identity
+            ):
                 found["spec"]["holderIdentity"] = ""
                 self._kube.replace("Lease", self.namespace, found)
                 LOGGER.info("released the lease %s", self.name)

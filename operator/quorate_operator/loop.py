@@ -29,6 +29,7 @@ from functools import partial
 
 from quorate.rpc.errors import RpcError
 from quorate.rpc.tls import TlsConfig
+from quorate.telemetry.limited_log import LimitedLog
 
 from quorate_operator import certificates, naming, status
 from quorate_operator.act import ActionFailedError, Actor, LeaseLostError
@@ -69,6 +70,7 @@ grows while the plan stays the same, up to RESYNC_S.
 """
 UNCLAIMED_S = 5.0
 """The pause before the next look whether the namespace is this operator's."""
+LOG_INTERVAL_S = 60.0
 ACTED_S = 0.1
 BUNCH_S = 0.3
 """How long to collect further events after the first, because they come in bursts."""
@@ -164,6 +166,7 @@ class Operator:
         self._secret_namespaces: set[str] = set()
         self._lease = lease
         self._namespaces = tuple(namespaces)
+        self._unlisted = LimitedLog(LOGGER, interval_s=LOG_INTERVAL_S)
         self._observer = Observer(kube, locate, images)
         self._locate = locate
         self._mutated = mutated
@@ -229,7 +232,8 @@ class Operator:
             try:
                 found = await asyncio.to_thread(self._kube.list, "Quorum", namespace)
             except KubeError as error:
-                LOGGER.warning("cannot list the Quorums: %s", error)
+                where = namespace or "all namespaces"
+                self._unlisted.warning(where, "cannot list the Quorums of %s: %s", where, error)
                 continue
             for each in found:
                 self._changed("Quorum", str(each["metadata"]["name"]), each)
@@ -297,8 +301,11 @@ class Operator:
                 pause_s = await self._reconcile(key, worker)
                 self._metrics.passed(is_done=True)
             except LeaseLostError:
-                self._lose()
-                return
+                if not self._lease.is_held:
+                    self._lose()
+                    return
+                LOGGER.warning("%s/%s: another operator tends this namespace now", *key)
+                worker.is_changed, pause_s = True, UNCLAIMED_S
             except (KubeError, RpcError, certificates.CertificateError) as error:
                 LOGGER.warning("%s/%s: %s", *key, error)
                 pause_s = await self._not_observed(worker, error)

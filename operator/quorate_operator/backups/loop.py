@@ -116,7 +116,7 @@ class BackupLoop:
         self._clock = clock
         self._workers: dict[tuple[str, str], _BackupWorker] = {}
         self._limit = asyncio.Semaphore(CONCURRENT_MAX)
-        self._is_unavailable = False
+        self._unavailable: set[str] = set()
 
     def _actor(self, namespace: str) -> BackupActor:
         async def is_leading() -> bool:
@@ -140,29 +140,43 @@ class BackupLoop:
     async def round(self) -> float:
         """Reconcile every QuorumBackup for which it is due. Return the pause in seconds."""
         found: list[Object] = []
-        try:
-            for namespace in self._namespaces or ("",):
+        unlisted: set[str] = set()
+        namespaces = self._namespaces or ("",)
+        for namespace in namespaces:
+            try:
                 found += await asyncio.to_thread(self._kube.list, KIND, namespace)
-        except KubeError as error:
-            is_unavailable = error.status in (403, 404)
-            if not (is_unavailable and self._is_unavailable):
-                LOGGER.warning("cannot list the QuorumBackups: %s", error)
-            self._is_unavailable = is_unavailable
-            return UNAVAILABLE_S if is_unavailable else ROUND_S
-        self._is_unavailable = False
+                self._unavailable.discard(namespace)
+            except KubeError as error:
+                unlisted.add(namespace)
+                self._note_unlisted(namespace, error)
         present = {(each["metadata"]["namespace"], each["metadata"]["name"]) for each in found}
         for gone in self._workers.keys() - present:
-            del self._workers[gone]
+            if unlisted.isdisjoint({gone[0], ""}):
+                del self._workers[gone]
         results = await asyncio.gather(*map(self._guarded, found), return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):
                 raise result
-        return ROUND_S
+        is_unavailable = self._unavailable.issuperset(namespaces)
+        return UNAVAILABLE_S if is_unavailable else ROUND_S
+
+    def _note_unlisted(self, namespace: str, error: KubeError) -> None:
+        """Log it, but only once while there is no such resource or no permission."""
+        is_known = namespace in self._unavailable
+        if error.status in (403, 404):
+            self._unavailable.add(namespace)
+            if is_known:
+                return
+        else:
+            self._unavailable.discard(namespace)
+        where = namespace or "all namespaces"
+        LOGGER.warning("cannot list the QuorumBackups of %s: %s", where, error)
 
     async def _guarded(self, found: Object) -> None:
         """Reconcile one QuorumBackup; report what fails. Raises LeaseLostError."""
         backup = BackupResource.parse(found)
         if not self._claims.is_claimed(backup.namespace):
+            self._workers.pop((backup.namespace, backup.name), None)
             return
         worker = self._workers.setdefault((backup.namespace, backup.name), _BackupWorker())
         version = tuple(

@@ -36,6 +36,10 @@ from quorate.topic.reading import offset_of_time, read_records
 
 LOGGER = logging.getLogger(__name__)
 
+READS_MAX: Final = 64
+"""Reads of the log without records for a consumer, after which it is told to continue behind them.
+They hold the memory for a response.
+"""
 RESERVE_S: Final = 1.0
 """How long a Fetch waits for memory at least, whatever it says."""
 WAIT_MS_MAX: Final = 60_000
@@ -98,6 +102,7 @@ class Consuming:
         known_epoch = getattr(wanted, "current_leader_epoch", UNKNOWN)
         start = position = wanted.fetch_offset
         end = node.high_watermark
+        reads = 0
         while True:
             changed = self._changed
             error = self._access.leader_fault(known_epoch)
@@ -108,7 +113,7 @@ class Consuming:
             if position < node.high_watermark and not connection.room.size:
                 # One batch may exceed the request's maximum.
                 if not await self._reserved(connection, until_s):
-                    return self._part(ErrorCode.NONE, min(start, node.high_watermark))
+                    return self._part(ErrorCode.NONE, node.high_watermark)
                 continue
             try:
                 found = read_records(log, position, node.high_watermark, bytes_max)
@@ -121,7 +126,9 @@ class Consuming:
                 await connection.room.settle(found.size_bytes)
                 return self._part(ErrorCode.NONE, node.high_watermark, found.batches)
             position = found.end_offset
-            if position < node.high_watermark and self._left_s(until_s) > 0:
+            reads += 1
+            is_over = self._left_s(until_s) <= 0 or (start < end and reads >= READS_MAX)
+            if position < node.high_watermark and not is_over:
                 await asyncio.sleep(0)  # a long range without such records
                 continue
             if start < min(position, end):

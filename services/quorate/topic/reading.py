@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import NamedTuple
 
+from quorate.log.errors import OffsetOutOfRangeError
 from quorate.log.metadata_log import MetadataLog
 from quorate.records.batch import has_keys, iter_batches, read_header
 from quorate.runtime.driver import Bytes
@@ -63,8 +64,10 @@ async def offset_of_time(
     found: tuple[int, int] | None = None
     while low < high:
         middle = (low + high) // 2
-        (first, *_) = log.read(middle, 1, end_offset)
-        header = read_header(first)
+        batches = log.read(middle, 1, end_offset)
+        if not batches:
+            raise OffsetOutOfRangeError(f"the log ends before offset {end_offset}")
+        header = read_header(batches[0])
         if header.max_timestamp >= timestamp_ms:
             found = max(header.base_offset, log.start_offset), header.max_timestamp
             high = header.base_offset

@@ -137,6 +137,43 @@ def test_a_lease_that_may_not_be_read_is_logged(
     assert "leases is forbidden" in caplog.text
 
 
+def test_the_pod_of_an_earlier_holder_does_not_take_the_lease_with_it(
+    api: tuple[Store, Kube], now: list[float]
+) -> None:
+    _, kube = api
+    pod = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}
+    clock = lambda: now[0]  # noqa: E731
+    own = LeaderLease(kube, TEAM, LEASE_NAME, "p", clock=clock, owner=pod)
+    own.step()
+    wide = Release(kube, "ops", now)
+    assert not wide.tends(TEAM)
+    now[0] += 15
+    assert wide.tends(TEAM)
+    lease = kube.get("Lease", TEAM, LEASE_NAME)
+    assert lease is not None
+    assert not lease["metadata"].get("ownerReferences")
+
+
+async def test_a_lost_namespace_ends_nothing_else(
+    api: tuple[Store, Kube], now: list[float]
+) -> None:
+    _, kube = api
+    wide = Release(kube, "ops", now)
+    assert wide.tends(TEAM)
+    lease = kube.get("Lease", TEAM, LEASE_NAME)
+    assert lease is not None
+    lease["spec"]["holderIdentity"] = "a tenant"
+    kube.replace("Lease", TEAM, lease)
+    assert wide.claims.is_claimed(TEAM), "by its own clock"
+    assert not wide.claims.confirm(TEAM)
+    assert not wide.claims.is_claimed(TEAM), "from then on"
+    assert wide.lease.is_held
+    now[0] += 15
+    assert not wide.tends(TEAM), "a lease of 90 s"
+    now[0] += TIMES.duration_s
+    assert wide.tends(TEAM)
+
+
 def test_a_namespace_that_is_gone_is_forgotten(
     api: tuple[Store, Kube], now: list[float], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -506,6 +506,23 @@ async def test_a_change_that_is_rejected_is_shown_and_repeated(lab: Lab) -> None
     assert said["conditions"][1]["status"] == "True"
 
 
+async def test_a_namespace_that_may_not_be_listed_stops_no_other(
+    lab: Lab, caplog: pytest.LogCaptureFixture
+) -> None:
+    def reject(_method: str, where: str, _body: Object) -> None:
+        if "namespaces/gone" in where:
+            raise RefusedError(403, "quorumbackups is forbidden")
+
+    lab.store.reject = reject
+    lab.loop._namespaces = ("gone", "lab")
+    lab.want()
+    for _ in range(2):
+        await lab.loop.round()
+    assert lab.found("Deployment") is not None
+    said = "cannot list the QuorumBackups of gone"
+    assert caplog.text.count(said) == 1
+
+
 async def test_nothing_is_changed_without_the_lease(lab: Lab) -> None:
     lab.want()
     held = lab.kube.get("Lease", "lab", LEASE_NAME)

@@ -485,7 +485,8 @@ async def test_a_fetch_does_not_wait_for_memory_for_ever(
         await holder.reserve(ROOM_BYTES)
         lab.connection.room = memory.hold("this one")
         part = await lab.fetch(first.base_offset)
-        assert (batches(part), part.high_watermark) == ([], first.base_offset)
+        assert batches(part) == []
+        assert part.high_watermark > first.base_offset, "it is not at the end"
         holder.release()
         assert keys(await lab.fetch(first.base_offset)) == [b"a"]
 

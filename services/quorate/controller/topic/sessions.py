@@ -41,8 +41,18 @@ class SessionOpener:
         assert applications is not None, "a controller can lead"
         if self._components.driver.node.is_leader:
             return await applications.open_session(request)
-        async with self._slots:
+        try:
+            async with asyncio.timeout(request.timeout_ms / 1000):
+                await self._slots.acquire()
+        except TimeoutError:
+            leader = self._components.driver.node.current_leader
+            return OpenProducerResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, leader)
+        try:
+            if self._components.driver.node.is_leader:  # by now
+                return await applications.open_session(request)
             return await self._forward(request)
+        finally:
+            self._slots.release()
 
     async def _forward(self, request: OpenProducerRequest) -> OpenProducerResponse:
         config, node = self._components.config, self._components.driver.node

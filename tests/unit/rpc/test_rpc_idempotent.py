@@ -366,6 +366,35 @@ async def test_two_clients_with_one_session_lose_and_double_nothing_silently(pai
     assert node.asked_sessions == 2
 
 
+async def test_no_batch_is_overtaken_by_more_than_the_leader_remembers(pair: Pair) -> None:
+    """The first one is answered late, again and again, while all others are answered at once."""
+    node = replica(pair)
+    answered = 0
+    append_as_told = node.append
+
+    async def late(
+        records: Sequence[OpaqueRecord],
+        timeout_ms: int,
+        conditions: LogOffsets = NO_CONDITIONS,
+        producer: BatchProducer | None = None,
+    ) -> AppendOutcome:
+        nonlocal answered
+        outcome = await append_as_told(records, timeout_ms, conditions, producer)
+        if records[0][1] == b"0" and answered < 4:
+            answered += 1
+            await asyncio.sleep(0.05)
+            return AppendOutcome(ErrorCode.REQUEST_TIMED_OUT, node.leader)
+        return outcome
+
+    node.append = late  # type: ignore[method-assign]
+    async with QuorumClient(pair.addresses) as client:
+        await append(client, b"first")
+        offsets = await asyncio.gather(*(append(client, b"%d" % each) for each in range(120)))
+    assert answered == 4
+    assert offsets == sorted(offsets)
+    assert node.log.values == [b"first", *(b"%d" % each for each in range(120))]
+
+
 @pytest.mark.parametrize("seed", range(12))
 async def test_random_faults(pair: Pair, seed: int) -> None:
     """Each message may be lost before or after its execution; leaders change, requests wait."""

@@ -4,9 +4,11 @@ The client opens a producer session with its first append. The batches of a sess
 the leader recognizes a batch that the log already contains (`quorate.applications.sessions`).
 
 Rules:
-1. Batches are sent in the order in which callers submitted them, at most `WINDOW` at a time. Those
-   that were sent form the window. If the connection breaks or the leader changes, the client sends
-   the window again, in order: first one batch, which shows whether the node leads, then the rest.
+1. Batches are sent in the order in which callers submitted them, at most `WINDOW` at a time, and
+   none more than `WINDOW` batches after one that is not answered: the leader forgets the offsets of
+   older ones. Those that were sent form the window. If the connection breaks or the leader changes,
+   the client sends the window again, in order: first one batch, which shows whether the node leads,
+   then the rest.
 2. A batch gets its number when it is sent for the first time. If every response to it shows that
    nothing was appended, and the same holds for all later batches, it leaves the window, and its
    number is used again. No copy of it is then under way. It is *doubtful* once a response is
@@ -109,6 +111,8 @@ class _Batch:
     trace_parent: str
     producer: BatchProducer | None = None
     """The place of the batch in the session, None before it is sent."""
+    ordinal: int = 0
+    """How many batches of the session were numbered before."""
     is_doubtful: bool = False
     """Whether the outcome of an attempt is unknown: see rule 2."""
     is_barred: bool = False
@@ -143,13 +147,22 @@ class _Session:
     producer_id: int
     producer_epoch: int
     next_sequence: int = 0
+    next_ordinal: int = 0
     is_ending: bool = False
     """Whether further batches get no number in the session."""
 
     def number(self, batch: _Batch) -> None:
         """Give a batch the next numbers."""
         batch.producer = BatchProducer(self.producer_id, self.producer_epoch, self.next_sequence)
+        batch.ordinal = self.next_ordinal
         self.next_sequence = (self.next_sequence + len(batch.records)) % SEQUENCE_MODULUS
+        self.next_ordinal += 1
+
+    def take_back(self, batch: _Batch) -> None:
+        """Use the numbers of the last batch again."""
+        assert batch.producer is not None, "it was sent"
+        self.next_sequence, self.next_ordinal = batch.producer.base_sequence, batch.ordinal
+        batch.producer = None
 
 
 class _NothingToSendError(Exception):
@@ -490,7 +503,9 @@ class _Exchange:
             return None
         if self._unsent:
             return self._unsent.popleft()
-        if self._session.is_ending or not self._waiting or len(self._window) >= self._limit:
+        if self._session.is_ending or not self._waiting:
+            return None
+        if self._window and self._session.next_ordinal - self._window[0].ordinal >= self._limit:
             return None
         batch = self._waiting.popleft()
         self._session.number(batch)
@@ -587,10 +602,9 @@ class _Exchange:
         """
         while self._window and self._window[-1].is_absent:
             batch = self._window.pop()
-            assert batch.producer is not None, "it was sent"
             if batch.is_doubtful:
                 self._session.is_ending = True
-            self._session.next_sequence = batch.producer.base_sequence
-            batch.producer, batch.is_doubtful, batch.is_barred = None, False, False
+            self._session.take_back(batch)
+            batch.is_doubtful, batch.is_barred = False, False
             if not batch.result.done():
                 self._waiting.appendleft(batch)

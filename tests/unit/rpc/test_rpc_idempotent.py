@@ -14,7 +14,7 @@ from quorate.applications.sessions import ProducerSessions
 from quorate.common.error_codes import ErrorCode
 from quorate.raft.messages import CurrentLeader
 from quorate.records.batch import BatchProducer
-from quorate.rpc.client import idempotent
+from quorate.rpc.client.client_session import ClientSession
 from quorate.rpc.client.quorum_client import (
     AdminError,
     NoLeaderError,
@@ -359,7 +359,7 @@ async def test_two_clients_with_one_session_lose_and_double_nothing_silently(pai
         await append(first, b"a", b"b")
         session = first._producer._all._session
         assert session is not None
-        second._producer._all._session = idempotent._Session(session.producer_id, 0)
+        second._producer._all._session = ClientSession(session.producer_id, 0)
         await append(second, b"x")  # it finds another batch in its place
         await append(first, b"c")
     assert node.log.values == [b"a", b"b", b"x", b"c"]

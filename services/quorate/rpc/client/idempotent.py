@@ -34,12 +34,9 @@ import math
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
-from quorate.common.batch_layout import SEQUENCE_MODULUS
 from quorate.common.error_codes import ErrorCode
-from quorate.records.batch import BatchProducer
 from quorate.rpc.cancellation import cancel_tasks
 from quorate.rpc.client.appending import (
     ANSWER_SLACK_MS,
@@ -47,6 +44,7 @@ from quorate.rpc.client.appending import (
     Appender,
     rejection,
 )
+from quorate.rpc.client.client_session import ClientSession, SessionBatch
 from quorate.rpc.client.routing import (
     BACKOFF_MAX_S,
     BACKOFF_MIN_S,
@@ -59,14 +57,11 @@ from quorate.rpc.errors import (
     AdminError,
     ClientError,
     NoLeaderError,
-    OutcomeUnknownError,
     TransportError,
     TransportKind,
     UnreachableError,
-    renewed,
 )
 from quorate.rpc.wire.values import (
-    APPEND_TIMEOUT_MS,
     NO_CONDITIONS,
     NOT_APPENDED,
     AppendOutcome,
@@ -97,72 +92,6 @@ _SESSION_ENDED = (
 )
 _RETRIED = (*NOT_LEADER, ErrorCode.THROTTLING_QUOTA_EXCEEDED)
 _UNKNOWN = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.UNKNOWN_SERVER_ERROR)
-
-
-@dataclass(eq=False, slots=True)
-class _Batch:
-    """A batch of one caller."""
-
-    records: Sequence[OpaqueRecord]
-    conditions: LogOffsets
-    deadline_ms: float
-    result: asyncio.Future[AppendResult]
-    """What the caller awaits, until `deadline_ms`."""
-    trace_parent: str
-    producer: BatchProducer | None = None
-    """The place of the batch in the session, None before it is sent."""
-    ordinal: int = 0
-    """How many batches of the session were numbered before."""
-    is_doubtful: bool = False
-    """Whether the outcome of an attempt is unknown: see rule 2."""
-    is_barred: bool = False
-    """Whether the batch is certainly not in the log: see rule 3."""
-
-    @property
-    def is_absent(self) -> bool:
-        """Whether it is certainly not in the log."""
-        return self.is_barred or not self.is_doubtful
-
-    @property
-    def left_ms(self) -> float:
-        """How long the leader should wait for the commit: after the deadline, as long as usual."""
-        left_ms = self.deadline_ms - now_ms()
-        return APPEND_TIMEOUT_MS if self.result.done() or left_ms <= 0 else left_ms
-
-    def fail(self, error: Exception) -> None:
-        if not self.result.done():
-            error = renewed(error) if isinstance(error, ClientError) else error
-            self.result.set_exception(error)
-
-    def fail_in_doubt(self, why: object) -> None:
-        count = len(self.records)
-        text = f"an append of {count} records may or may not be committed: {why}"
-        self.fail(OutcomeUnknownError(text))
-
-
-@dataclass(eq=False, slots=True)
-class _Session:
-    """An open session."""
-
-    producer_id: int
-    producer_epoch: int
-    next_sequence: int = 0
-    next_ordinal: int = 0
-    is_ending: bool = False
-    """Whether further batches get no number in the session."""
-
-    def number(self, batch: _Batch) -> None:
-        """Give a batch the next numbers."""
-        batch.producer = BatchProducer(self.producer_id, self.producer_epoch, self.next_sequence)
-        batch.ordinal = self.next_ordinal
-        self.next_sequence = (self.next_sequence + len(batch.records)) % SEQUENCE_MODULUS
-        self.next_ordinal += 1
-
-    def take_back(self, batch: _Batch) -> None:
-        """Use the numbers of the last batch again."""
-        assert batch.producer is not None, "it was sent"
-        self.next_sequence, self.next_ordinal = batch.producer.base_sequence, batch.ordinal
-        batch.producer = None
 
 
 class _NothingToSendError(Exception):
@@ -230,9 +159,9 @@ class SessionAppender:
         self._appender = appender
         self._search = search
         self._open_session = open_session
-        self._session: _Session | None = None
-        self._waiting: deque[_Batch] = deque()
-        self._window: deque[_Batch] = deque()
+        self._session: ClientSession | None = None
+        self._waiting: deque[SessionBatch] = deque()
+        self._window: deque[SessionBatch] = deque()
         self.plain_until_ms = 0.0
         self._changed = asyncio.Event()
         self._sender: asyncio.Task[None] | None = None
@@ -261,7 +190,7 @@ class SessionAppender:
         loop = asyncio.get_running_loop()
         deadline_ms = now_ms() + timeout_ms
         result: asyncio.Future[AppendResult] = loop.create_future()
-        batch = _Batch(records, conditions, deadline_ms, result, TRACE_PARENT.get())
+        batch = SessionBatch(records, conditions, deadline_ms, result, TRACE_PARENT.get())
         self._waiting.append(batch)
         self._changed.set()
         if self._sender is None or self._sender.done():
@@ -273,7 +202,7 @@ class SessionAppender:
         finally:
             timer.cancel()
 
-    def _expire(self, batch: _Batch, timeout_ms: float, *, is_late: bool = False) -> None:
+    def _expire(self, batch: SessionBatch, timeout_ms: float, *, is_late: bool = False) -> None:
         """Apply rule 5."""
         text = f"no answer within {timeout_ms:.0f} ms"
         if batch not in self._waiting:
@@ -301,7 +230,7 @@ class SessionAppender:
     # --- the task that sends ----------------------------------------------------------------------
 
     @property
-    def _wanted(self) -> list[_Batch]:
+    def _wanted(self) -> list[SessionBatch]:
         """The batches whose callers wait."""
         return [each for each in (*self._window, *self._waiting) if not each.result.done()]
 
@@ -350,7 +279,7 @@ class SessionAppender:
         response = await self._open_session(left_ms)
         match code := response.error:
             case ErrorCode.NONE:
-                self._session = _Session(response.producer_id, response.producer_epoch)
+                self._session = ClientSession(response.producer_id, response.producer_epoch)
                 return True
             case ErrorCode.UNSUPPORTED_VERSION:
                 self.plain_until_ms = now_ms() + PLAIN_MS
@@ -363,7 +292,7 @@ class SessionAppender:
                     self._waiting.popleft().fail(AdminError(code, response.message))
         return False
 
-    def _append_plainly(self, batch: _Batch) -> None:
+    def _append_plainly(self, batch: SessionBatch) -> None:
         async def append() -> None:
             TRACE_PARENT.set(batch.trace_parent)
             try:
@@ -426,9 +355,9 @@ class _Exchange:
     def __init__(
         self,
         connection: AppendConnection,
-        session: _Session,
-        window: deque[_Batch],
-        waiting: deque[_Batch],
+        session: ClientSession,
+        window: deque[SessionBatch],
+        waiting: deque[SessionBatch],
         changed: asyncio.Event,
         *,
         limit: int,
@@ -443,7 +372,7 @@ class _Exchange:
         self._changed = changed
         self._limit = limit
         self._unsent = deque(window)
-        self._in_flight: dict[asyncio.Task[AppendOutcome], _Batch] = {}
+        self._in_flight: dict[asyncio.Task[AppendOutcome], SessionBatch] = {}
         self._answered: deque[asyncio.Task[AppendOutcome]] = deque()
         self._last: AppendOutcome | None = None
         self._is_interrupted = False
@@ -498,7 +427,7 @@ class _Exchange:
             is_any = True
         return is_any
 
-    def _next(self) -> _Batch | None:
+    def _next(self) -> SessionBatch | None:
         if self._is_interrupted:
             return None
         if self._unsent:
@@ -520,7 +449,7 @@ class _Exchange:
 
     # --- responses --------------------------------------------------------------------------------
 
-    def _settle(self, batch: _Batch, task: asyncio.Task[AppendOutcome]) -> None:
+    def _settle(self, batch: SessionBatch, task: asyncio.Task[AppendOutcome]) -> None:
         try:
             outcome = task.result()
         except TransportError as error:
@@ -561,7 +490,7 @@ class _Exchange:
                 batch.is_doubtful = True
                 self._is_interrupted = True
 
-    def _unanswered(self, batch: _Batch, error: TransportError) -> None:
+    def _unanswered(self, batch: SessionBatch, error: TransportError) -> None:
         self._is_interrupted = True
         if error.kind is TransportKind.TOO_LARGE:
             self._reject(batch, AdminError(ErrorCode.MESSAGE_TOO_LARGE, error.text))
@@ -570,7 +499,7 @@ class _Exchange:
         self.is_broken = True
         self._error = error
 
-    def _end_session(self, batch: _Batch, outcome: AppendOutcome) -> None:
+    def _end_session(self, batch: SessionBatch, outcome: AppendOutcome) -> None:
         """Apply rule 4; if the batch is certainly not in the log, rule 3 to those after it."""
         self._is_interrupted = True
         self._session.is_ending = True
@@ -581,7 +510,7 @@ class _Exchange:
             why = f"{outcome.error.name} {outcome.message}".rstrip()
             batch.fail_in_doubt(f"the producer session ended ({why})")
 
-    def _reject(self, batch: _Batch, error: Exception) -> None:
+    def _reject(self, batch: SessionBatch, error: Exception) -> None:
         """Apply rule 3."""
         if batch.is_absent:
             self._is_interrupted = True
@@ -591,7 +520,7 @@ class _Exchange:
             self._window.remove(batch)
             batch.fail_in_doubt(error)
 
-    def _bar_from(self, batch: _Batch) -> None:
+    def _bar_from(self, batch: SessionBatch) -> None:
         """Note that a batch and all later ones are certainly not in the log."""
         for later in list(self._window)[self._window.index(batch) :]:
             later.is_barred = True

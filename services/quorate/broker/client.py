@@ -25,10 +25,10 @@ from dataclasses import dataclass
 from crc32c import crc32c
 
 from quorate.broker.topology import Topology
-from quorate.common.batch_layout import CRC_AT, CRC_START, PRODUCER_AT, SEQUENCE_MODULUS
+from quorate.common.batch_layout import PRODUCER_AT, SEQUENCE_MODULUS
 from quorate.common.error_codes import ErrorCode
 from quorate.raft.errors import MisuseError
-from quorate.records.batch import StoredRecord, build_data_batch, iter_batches, iter_records
+from quorate.records.batch import StoredRecord, build_data_batch, iter_batches, iter_records, seal
 from quorate.rpc.cancellation import cancel_tasks
 from quorate.rpc.client.leader_client import AsyncClosing
 from quorate.rpc.client.partition_client import (
@@ -62,7 +62,6 @@ RETRY_MAX_S = 0.25
 RECORD_BYTES = 24
 """The most bytes that a record takes in addition to its key and value."""
 _PRODUCER = struct.Struct(">qhi")
-_CRC = struct.Struct(">I")
 
 REFUSED_FOR_GOOD = frozenset(
     {
@@ -103,8 +102,7 @@ class _WaitingRecord:
 def sequenced(batch: bytearray, identity: ProducerIdentity, sequence: int) -> bytearray:
     """Write the producer's id and the first sequence number into a batch; update its checksum."""
     _PRODUCER.pack_into(batch, PRODUCER_AT, identity.producer_id, identity.producer_epoch, sequence)
-    with memoryview(batch) as view:
-        _CRC.pack_into(batch, CRC_AT, crc32c(view[CRC_START:]))
+    seal(batch)
     return batch
 
 

@@ -492,10 +492,15 @@ def _finish(
         *producer,
         count,
     )
+    seal(batch)
+    return batch
+
+
+def seal(batch: bytearray) -> None:
+    """Write the checksum of what a whole batch has now."""
     # The view must be gone before the caller may resize the bytearray.
     with memoryview(batch) as view:
         _CRC.pack_into(batch, CRC_AT, crc32c(view[CRC_START:]))
-    return batch
 
 
 def stamp(batch: bytearray, base_offset: int, epoch: int) -> None:
@@ -513,8 +518,7 @@ def keep_base_offset(batch: bytearray, base_offset: int) -> None:
     version, copies it too.
     """
     _PRODUCER.pack_into(batch, PRODUCER_AT, base_offset, NO_PRODUCER_EPOCH, NO_SEQUENCE)
-    with memoryview(batch) as view:
-        _CRC.pack_into(batch, CRC_AT, crc32c(view[CRC_START:]))
+    seal(batch)
 
 
 def first_records(batch: memoryview, header: BatchHeader, end_offset: int) -> bytearray:
@@ -541,8 +545,7 @@ def first_records(batch: memoryview, header: BatchHeader, end_offset: int) -> by
         count=len(kept),
     )
     _HEADER.pack_into(short, 0, *cut)
-    with memoryview(short) as view:
-        _CRC.pack_into(short, CRC_AT, crc32c(view[CRC_START:]))
+    seal(short)
     return short
 
 

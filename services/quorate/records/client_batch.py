@@ -11,14 +11,10 @@ from __future__ import annotations
 
 import struct
 
-from crc32c import crc32c
-
 from quorate.common.batch_layout import (
     ATTRIBUTES_AT,
     COMPRESSION_NAMES,
     CONTROL,
-    CRC_AT,
-    CRC_START,
     HEADER_SIZE,
     LAST_DELTA_AT,
     LOG_APPEND_TIME,
@@ -35,6 +31,7 @@ from quorate.records.batch import (
     build_data_batch,
     read_header,
     read_varint,
+    seal,
     stamp,
     verify_crc,
 )
@@ -52,7 +49,6 @@ _ATTRIBUTES = struct.Struct(">h")
 _LAST_DELTA = struct.Struct(">i")
 _TIMESTAMP = struct.Struct(">q")
 _PRODUCER = struct.Struct(">qhi")
-_CRC = struct.Struct(">I")
 _MARKER = struct.pack(">hh", 0, 1), struct.pack(">hi", 0, 0)
 """Key and value of the marker that commits a transaction: versions, a type, a coordinator's epoch.
 """
@@ -107,7 +103,7 @@ def set_append_time(batch: bytearray, timestamp_ms: int) -> None:
     _TIMESTAMP.pack_into(batch, MAX_TIMESTAMP_AT, timestamp_ms)
     if header.producer_id == NO_PRODUCER_ID:
         _PRODUCER.pack_into(batch, PRODUCER_AT, *NO_PRODUCER)
-    _seal(batch)
+    seal(batch)
 
 
 def placeholder_batch(base_offset: int, end_offset: int, epoch: int) -> bytes:
@@ -120,15 +116,9 @@ def placeholder_batch(base_offset: int, end_offset: int, epoch: int) -> bytes:
     batch = build_data_batch([_MARKER], NO_TIMESTAMP)
     _ATTRIBUTES.pack_into(batch, ATTRIBUTES_AT, CONTROL | TRANSACTIONAL)
     _LAST_DELTA.pack_into(batch, LAST_DELTA_AT, end_offset - base_offset - 1)
-    _seal(batch)
+    seal(batch)
     stamp(batch, base_offset, epoch)
     return bytes(batch)
-
-
-def _seal(batch: bytearray) -> None:
-    """Write the checksum of what it covers now."""
-    with memoryview(batch) as view:
-        _CRC.pack_into(batch, CRC_AT, crc32c(view[CRC_START:]))
 
 
 def _fault_of_header(header: BatchHeader) -> str:

@@ -12,21 +12,16 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
-from crc32c import crc32c
-
 from quorate.common.batch_layout import (
     COUNT_AT,
-    CRC_AT,
-    CRC_START,
     HEADER_SIZE,
     LENGTH_AT,
     PREFIX_SIZE,
 )
-from quorate.records.batch import BatchHeader, StoredRecord, iter_records
+from quorate.records.batch import BatchHeader, StoredRecord, iter_records, seal
 from quorate.records.primitives import Buffer, unzigzag
 
 _LENGTH = struct.Struct(">i")
-_CRC = struct.Struct(">I")
 _COUNT = struct.Struct(">i")
 
 
@@ -56,8 +51,7 @@ def with_survivors(
     if count < header.count:
         _LENGTH.pack_into(kept, LENGTH_AT, len(kept) - PREFIX_SIZE)
         _COUNT.pack_into(kept, COUNT_AT, count)
-        with memoryview(kept) as whole:
-            _CRC.pack_into(kept, CRC_AT, crc32c(whole[CRC_START:]))
+        seal(kept)
     return kept
 
 

@@ -21,6 +21,7 @@ from quorate.common.endpoints import Endpoint
 from quorate.common.error_codes import ErrorCode
 from quorate.common.features import KRAFT_VERSION
 from quorate.controller.config import ControllerConfig
+from quorate.controller.leader_client import leader_client
 from quorate.log.meta_properties import random_uuid
 from quorate.metadata.image.delta import MetadataDelta
 from quorate.metadata.image.metadata_image import MetadataImage
@@ -106,26 +107,21 @@ class Registration:
         return f"{answer.error.name}: {answer.message}"
 
     async def _ask(self) -> RegisterControllerResponse:
-        config, metadata = self._components.config, self._components.metadata
+        metadata = self._components.metadata
         if metadata.is_active:
             answer = await metadata.handle(self.request(), REQUEST_TIMEOUT_MS)
             if isinstance(answer.response, RegisterControllerResponse):
                 return answer.response
             return RegisterControllerResponse(error=answer.error, message=answer.message)
         leaders = self._components.driver.node.current_leader.endpoints
-        first = config.listeners[0].name
-        addresses = dict.fromkeys(
-            f"{e.host}:{e.port}" for e in (*config.bootstrap_endpoints, *leaders) if e.name == first
-        )
-        if not addresses or self._speaks_kafka_only(leaders):
+        client = None
+        if not self._speaks_kafka_only(leaders):
+            client = leader_client(
+                self._components, MetadataClient, request_timeout_ms=REQUEST_TIMEOUT_MS
+            )
+        if client is None:
             return await self._ask_over_kafka()
-        tls = self._components.tls if config.is_encrypted(first) else None
-        async with MetadataClient(
-            list(addresses),
-            tls=tls,
-            request_timeout_ms=REQUEST_TIMEOUT_MS,
-            cluster_id=self._components.cluster_id,
-        ) as client:
+        async with client:
             response = await client.ask(self.request())
         assert isinstance(response, RegisterControllerResponse), type(response)
         return response

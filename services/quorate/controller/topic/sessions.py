@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from quorate.common.error_codes import ErrorCode
 from quorate.controller.config import ControllerConfig
+from quorate.controller.leader_client import leader_client
 from quorate.process.extension import NodeComponents
 from quorate.rpc.client.session_client import SessionClient
 from quorate.rpc.errors import AdminError, ClientError
@@ -55,22 +56,11 @@ class SessionOpener:
             self._slots.release()
 
     async def _forward(self, request: OpenProducerRequest) -> OpenProducerResponse:
-        config, node = self._components.config, self._components.driver.node
-        leader = node.current_leader
-        endpoints = (
-            config.grpc_endpoint(each, node.voters)
-            for each in (*leader.endpoints[:1], *config.bootstrap_endpoints)
-        )
-        addresses = dict.fromkeys(f"{each.host}:{each.port}" for each in endpoints)
+        leader = self._components.driver.node.current_leader
         error = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        if not addresses:
+        client = leader_client(self._components, SessionClient)
+        if client is None:
             return OpenProducerResponse(error, leader)
-        is_encrypted = config.is_encrypted(config.listeners[0].name)
-        client = SessionClient(
-            list(addresses),
-            tls=self._components.tls if is_encrypted else None,
-            cluster_id=self._components.cluster_id,
-        )
         try:
             async with client:
                 return await client.open(replace(request, timeout_ms=FORWARD_TIMEOUT_MS))

@@ -132,6 +132,7 @@ SERVED: Final[Served] = {
 VOTERS_APIS: Final = frozenset({VOTE, BEGIN_QUORUM_EPOCH, END_QUORUM_EPOCH, UPDATE_RAFT_VOTER})
 """Only voters send these: served if `quorate.peer.protocol` is kafka."""
 
+_EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _HEADER: Final = struct.Struct(">hhih")
 HEAD_BYTES: Final = 8
 """API key, version and correlation id, with which every request begins."""
@@ -429,6 +430,11 @@ def spoken(part: Any) -> dict[str, Any]:
 @cache
 def milliseconds(count: int = 0) -> datetime.timedelta:
     return datetime.timedelta(milliseconds=count)
+
+
+def moment(count_ms: int) -> datetime.datetime:
+    """A time in milliseconds since 1970, as kio represents it."""
+    return _EPOCH + datetime.timedelta(milliseconds=count_ms)
 
 
 def uuid_field(text: str) -> uuid.UUID | None:

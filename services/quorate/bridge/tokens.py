@@ -16,7 +16,6 @@ DelegationTokenManager and DelegationTokenCache.
 from __future__ import annotations
 
 import base64
-import datetime
 import hashlib
 import hmac
 import secrets
@@ -34,7 +33,6 @@ from quorate.metadata.image.tokens import TokenSecrets, is_expired
 from quorate.records.metadata import DelegationTokenRecord
 from quorate.rpc.principals import Caller
 
-EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 SALT_BYTES = 20
 USER = "User:"
 
@@ -64,9 +62,9 @@ def encode_create_token_response(module: Any, response: r.CreateDelegationTokenR
         principal_name=owner,
         token_requester_principal_type=requester_type,
         token_requester_principal_name=requester,
-        issue_timestamp=_time(response.issue_timestamp_ms),
-        expiry_timestamp=_time(response.expiry_timestamp_ms),
-        max_timestamp=_time(response.max_timestamp_ms),
+        issue_timestamp=s.moment(response.issue_timestamp_ms),
+        expiry_timestamp=s.moment(response.expiry_timestamp_ms),
+        max_timestamp=s.moment(response.max_timestamp_ms),
         token_id=response.token_id,
         hmac=response.hmac,
     )
@@ -84,17 +82,13 @@ def encode_token_expiry_response(module: Any, response: r.DelegationTokenExpiry)
     return s.answer(
         module,
         error_code=s.error_field(response.error),
-        expiry_timestamp=_time(response.expiry_timestamp_ms),
+        expiry_timestamp=s.moment(response.expiry_timestamp_ms),
     )
 
 
 def _parts(principal: str) -> tuple[str, str]:
     kind, _, name = principal.partition(":")
     return kind, name
-
-
-def _time(count_ms: int) -> datetime.datetime:
-    return EPOCH + datetime.timedelta(milliseconds=count_ms)
 
 
 # --- authorization --------------------------------------------------------------------------------

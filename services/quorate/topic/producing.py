@@ -17,7 +17,6 @@ Source: Kafka's KafkaApis; KIP-98 (idempotent producer).
 from __future__ import annotations
 
 import asyncio
-import datetime
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -43,8 +42,6 @@ from quorate.topic.apis import INIT_PRODUCER_ID, PRODUCE
 OPEN_TIMEOUT_MS: Final = 30_000
 """How long InitProducerId may take; the request has no timeout of its own."""
 ACKS: Final = (-1, 0, 1)
-
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 OpenSession = Callable[[OpenProducerRequest], Awaitable[OpenProducerResponse]]
 """Opens a producer session."""
@@ -134,7 +131,7 @@ class Producing:
             index=index,
             **s.error_fields(produced.error, produced.message),
             base_offset=produced.base_offset,
-            log_append_time=_EPOCH + s.milliseconds(produced.time_ms) if is_done else None,
+            log_append_time=s.moment(produced.time_ms) if is_done else None,
             # Java's producers repeat UNKNOWN_PRODUCER_ID for as long as they get none.
             log_start_offset=self._access.raft.log.start_offset,
             record_errors=errors,

@@ -9,7 +9,6 @@ Source: KIP-866, "Controller RPCs"; KIP-919.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -22,52 +21,32 @@ from quorate.bridge.peer import KafkaPeers
 from quorate.bridge.sasl_config import OAUTHBEARER, PLAIN
 from quorate.common.error_codes import ErrorCode
 from quorate.controller.config import ControllerConfig
+from quorate.controller.kafka.opening import ListenerComponent
 from quorate.controller.kafka.settings import LISTENER
 from quorate.metadata.requests import RegisterBroker
 from quorate.process.extension import NodeComponents
 from quorate.process.node import PeersFactory
 from quorate.raft.types import VoterSet
-from quorate.rpc.cancellation import cancel_tasks
 from quorate.rpc.client.transport import Peers
 from quorate.rpc.wire.convert_metadata import MetadataAnswer
 from quorate.runtime.service import NodeService
-from quorate.runtime.tasks import supervise
 from quorate.telemetry.samples import Sample
 
 LOGGER = logging.getLogger(__name__)
-
-LOOK_PERIOD_S = 0.1
-"""How often to check whether the committed metadata is loaded, seconds."""
 
 REGISTRATION = RegisterBroker(0, "", ())
 """Kafka's nodes are admitted if registrations are: a migration writes metadata.version first."""
 
 
-class KafkaListener:
+class KafkaListener(ListenerComponent):
     """The listener of one controller. refuses: why a request must be rejected, or ""."""
 
     def __init__(
         self, components: NodeComponents[ControllerConfig], refuses: Callable[[object], str]
     ) -> None:
-        self._components = components
         self.bridge = _bridge(components, refuses)
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        on_fatal = self._components.on_fatal
-        self._task = supervise(self._open(), "kafka-listener", on_fatal, endless=False)
-
-    async def stop(self) -> None:
-        await cancel_tasks(self._task)
-        await self.bridge.close()
-
-    async def _open(self) -> None:
-        is_early = self._components.config.kafka.serves_voters
-        # Poll: the loader does not call its listeners while there is no metadata.
-        while not (is_early or self._components.loader.has_caught_up):  # noqa: ASYNC110
-            await asyncio.sleep(LOOK_PERIOD_S)
-        _warn(self._components.config)
-        await self.bridge.open()
+        is_early = components.config.kafka.serves_voters
+        super().__init__(components, self.bridge, _warn, is_early=is_early)
 
 
 def peers_factory(config: ControllerConfig) -> PeersFactory | None:

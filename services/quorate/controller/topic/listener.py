@@ -1,55 +1,29 @@
-"""The listener for Kafka's producers and consumers: when it is open, and what serves it.
-
-It listens once the controller has loaded the committed metadata, because that has the ACLs and the
-SCRAM credentials.
-"""
+"""The listener for Kafka's producers and consumers, and what serves its requests."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 
 from quorate.bridge.listening import ListenerSettings
 from quorate.controller.config import ControllerConfig
+from quorate.controller.kafka.opening import ListenerComponent
 from quorate.controller.topic.sessions import SessionOpener
 from quorate.controller.topic.settings import TOPIC_LISTENER
 from quorate.process.extension import NodeComponents
-from quorate.rpc.cancellation import cancel_tasks
 from quorate.runtime.append_service import AppendService
-from quorate.runtime.tasks import supervise
 from quorate.topic.access import TopicSettings
 from quorate.topic.topic import Topic
 
 LOGGER = logging.getLogger(__name__)
 
-LOOK_PERIOD_S = 0.1
-"""How often to check whether the committed metadata is loaded, seconds."""
 
-
-class TopicListener:
+class TopicListener(ListenerComponent):
     """The listener of one controller. Create it before the driver starts."""
 
     def __init__(
         self, components: NodeComponents[ControllerConfig], appends: AppendService
     ) -> None:
-        self._components = components
-        self.topic = _topic(components, appends)
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        on_fatal = self._components.on_fatal
-        self._task = supervise(self._open(), "topic-listener", on_fatal, endless=False)
-
-    async def stop(self) -> None:
-        await cancel_tasks(self._task)
-        await self.topic.listening.close()
-
-    async def _open(self) -> None:
-        # Poll: the loader does not call its listeners while there is no metadata.
-        while not self._components.loader.has_caught_up:  # noqa: ASYNC110
-            await asyncio.sleep(LOOK_PERIOD_S)
-        warn_of_callers(self._components.config)
-        await self.topic.listening.open()
+        super().__init__(components, _topic(components, appends).listening, warn_of_callers)
 
 
 def warn_of_callers(config: ControllerConfig) -> None:

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 from pyspark.sql import functions as F  # noqa: N812
+from quorate.metadata.entities import SCRAM
 from quorate.spark.history import history
 from quorate.spark.jobs import Source, follow
 from quorate.spark.layers import batches, ledger, typed
 from quorate.spark.plots import draw
-from quorate.spark.replay import SCRAM
 from quorate.spark.sinks import ParquetSink
 from quorate.spark.state import as_of, table
 

@@ -265,8 +265,8 @@ def state(
     Example: quorate pipeline state /var/lib/quorate --kind partitions --offset 1000
     """
     _require_pyspark()
+    from quorate.metadata.entities import KINDS
     from quorate.spark import jobs
-    from quorate.spark.replay import KINDS
 
     if kind is not None and kind not in KINDS:
         raise UsageError(f"--kind {kind!r}: accepted: {', '.join(KINDS)}")

@@ -28,6 +28,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from quorate.metadata.entities import Place, Replay
 from quorate.records.metadata import (
     AbortTransactionRecord,
     BeginTransactionRecord,
@@ -43,7 +44,6 @@ from quorate.records.metadata import (
 from quorate.spark.errors import OptionError
 from quorate.spark.layers import batch_of, with_order
 from quorate.spark.options import OFFSET_MAX
-from quorate.spark.replay import Place, Replay
 from quorate.spark.shards import Shard, together
 
 LEADER, VOTERS, ISR, BROKER = "leader", "voters", "isr", "broker"

@@ -20,9 +20,9 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from quorate.metadata.entities import Data, Replay
 from quorate.records.metadata import RECORD_TYPES, MetadataRecord, from_json
 from quorate.spark.errors import DamagedError
-from quorate.spark.replay import Data, Replay
 
 CONTROLS = ("KRAFT_VERSION", "KRAFT_VOTERS")
 _TRANSACTIONS = (

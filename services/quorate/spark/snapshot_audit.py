@@ -9,42 +9,40 @@ All checkpoints of an end offset are judged by one of Spark's tasks (`findings_a
 one log for all of them unless one disagrees. It keeps a digest in place of each entity and record,
 and replays again to name those that differ.
 
-SCRAM credentials are excluded: when a user's credential is deleted, Kafka 4.3's own snapshots lose
-other users' credentials of the same mechanism that the log still holds (as Kafka's golden
-directories show).
+`metadata.entity_comparison` and `applications.record_comparison` compare the contents.
 """
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
-from hashlib import blake2b
 from pathlib import Path
 
+from quorate.applications.record_comparison import record_differences
 from quorate.log.snapshots import CHECKPOINT_SUFFIX
+from quorate.metadata.entities import StateReplay
+from quorate.metadata.entity_comparison import (
+    Entities,
+    Things,
+    differences_text,
+    differing_names,
+    named,
+    things_of,
+)
 from quorate.metadata.image.metadata_image import AnyRecord
 from quorate.records.control import TYPE_NAMES as CONTROL_NAMES
 from quorate.records.control import control_json, control_type, decode_control
 from quorate.records.errors import RecordsError
 from quorate.records.metadata import decode
 from quorate.spark import framing
-from quorate.spark.application_audit import ApplicationRecords, differences
+from quorate.spark.application_audit import ApplicationRecords
 from quorate.spark.audit_rules import AuditRule, Finding
 from quorate.spark.columns import ChunkOrigin, records_between
 from quorate.spark.envelope import Records
 from quorate.spark.errors import DamagedError
 from quorate.spark.files import LogReplica, SnapshotFile, end_of_file, opened, size_of
 from quorate.spark.options import OFFSET_MAX
-from quorate.spark.replay import SCRAM, Data, StateReplay, fields_text
-
-Things = frozenset[bytes]
-"""Entities, each as the digest of its name and that of its fields."""
-DIFFERENCES_MAX = 3
-"""The maximum number of differing entities that a finding describes."""
-_DIGEST_BYTES = 16
-
 
 Part = tuple[Path, int, int]
 """A file, and the offsets [start, end) to replay from it."""
@@ -58,15 +56,11 @@ class _Contents:
     things: Things
     applications: ApplicationRecords
 
-    def named(self, wanted: Set[bytes]) -> dict[tuple[str, str], Data]:
-        """The entities of which the digests of the names are wanted, by kind and key."""
+    def named(self, wanted: Set[bytes]) -> Entities:
+        """The entities of which the digests of the names are wanted."""
         replay = StateReplay()
         _replay(replay, ApplicationRecords(), self.parts)
-        return {
-            (kind, key): fields
-            for kind, key, fields, _ in replay.rows()
-            if kind != SCRAM and _digest(kind, key) in wanted
-        }
+        return named(replay, wanted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,18 +117,8 @@ def _load(parts: Sequence[Part], start: int, *, is_whole: bool = True) -> _Conte
         _replay(replay, applications, parts)
     except DamagedError:
         return None
-    rows = () if replay is None else replay.rows()
-    things = frozenset(
-        _digest(kind, key) + _digest(fields_text(fields))
-        for kind, key, fields, _ in rows
-        if kind != SCRAM
-    )
+    things = frozenset[bytes]() if replay is None else things_of(replay)
     return _Contents(tuple(parts), things, applications)
-
-
-def _digest(*texts: str) -> bytes:
-    data = "\0".join(texts).encode(errors="surrogatepass")
-    return blake2b(data, digest_size=_DIGEST_BYTES).digest()
 
 
 def _replay(
@@ -295,32 +279,21 @@ def _load_log(replica: LogReplica, end: int, damaged: set[str]) -> _Log | None:
 
 
 def _compare(copy: _Copy, expected: _Contents, by: LogReplica, source: str) -> list[Finding]:
-    differing = {thing[:_DIGEST_BYTES] for thing in copy.contents.things ^ expected.things}
+    differing = differing_names(copy.contents.things, expected.things)
     if not differing:
         return []
-    ours, theirs = copy.contents.named(differing), expected.named(differing)
-    names = sorted({*ours, *theirs})
-    shown = [
-        f"{kind} {key} is {_shown(ours.get((kind, key)))}, but {_shown(theirs.get((kind, key)))}"
-        for kind, key in names[:DIFFERENCES_MAX]
-    ]
-    if len(names) > len(shown):
-        shown.append(f"{len(names) - len(shown)} more differ")
-    text = f"{'; '.join(shown)} by the {source} of {by.name}"
+    found = differences_text(copy.contents.named(differing), expected.named(differing))
+    text = f"{found} by the {source} of {by.name}"
     return [copy.finding(text, by, copy.snapshot.id.offset, None)]
 
 
 def _compare_applications(
     copy: _Copy, expected: _Contents, by: LogReplica, source: str
 ) -> list[Finding]:
-    found = differences(
+    found = record_differences(
         copy.contents.applications, expected.applications, is_own=by is copy.replica
     )
     return [
         copy.finding(f"{one.text}, by the {source} of {by.name}", by, one.offset, one.position)
         for one in found
     ]
-
-
-def _shown(fields: Data | None) -> str:
-    return "missing" if fields is None else json.dumps(fields, separators=(",", ":"))[:300]

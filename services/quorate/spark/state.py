@@ -24,12 +24,12 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from quorate.metadata import entities
+from quorate.metadata.entities import StateReplay, fields_text
 from quorate.records.metadata import API_KEYS, RECORD_TYPES
-from quorate.spark import replay
 from quorate.spark.errors import CompactedError, OptionError
 from quorate.spark.fields import arrow_type
 from quorate.spark.layers import batch_of, with_order
-from quorate.spark.replay import StateReplay, fields_text
 from quorate.spark.shards import ReplayRow, Shard, replayed_everywhere, sharded
 
 ROWS_PER_BUCKET = 500_000
@@ -170,12 +170,12 @@ def _own(type_name: str, **more: pa.DataType) -> StructType:
 
 
 COLUMNS: dict[str, StructType] = {
-    replay.TOPICS: _own("TOPIC_RECORD"),
-    replay.PARTITIONS: _own("PARTITION_RECORD", topic=pa.string()),
-    replay.BROKERS: _own("REGISTER_BROKER_RECORD"),
-    replay.CONFIGS: _own("CONFIG_RECORD"),
-    replay.FEATURES: from_arrow_schema(pa.schema([("name", pa.string()), ("level", pa.int32())])),
-    replay.VOTERS: from_arrow_schema(
+    entities.TOPICS: _own("TOPIC_RECORD"),
+    entities.PARTITIONS: _own("PARTITION_RECORD", topic=pa.string()),
+    entities.BROKERS: _own("REGISTER_BROKER_RECORD"),
+    entities.CONFIGS: _own("CONFIG_RECORD"),
+    entities.FEATURES: from_arrow_schema(pa.schema([("name", pa.string()), ("level", pa.int32())])),
+    entities.VOTERS: from_arrow_schema(
         pa.schema(
             [
                 ("voterId", pa.int32()),
@@ -184,8 +184,8 @@ COLUMNS: dict[str, StructType] = {
             ]
         )
     ),
-    replay.CONTROLLERS: _own("REGISTER_CONTROLLER_RECORD"),
-    replay.ACLS: _own("ACCESS_CONTROL_ENTRY_RECORD"),
+    entities.CONTROLLERS: _own("REGISTER_CONTROLLER_RECORD"),
+    entities.ACLS: _own("ACCESS_CONTROL_ENTRY_RECORD"),
 }
 """The kinds that have tables of their own, and their columns."""
 

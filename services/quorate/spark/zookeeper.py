@@ -23,12 +23,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from quorate.common.identifiers import uuid_from_bytes
-from quorate.migration.errors import ZNodeError
-from quorate.migration.reading import read_all
-from quorate.migration.znodes import Tree, ZNode
-from quorate.spark.errors import NotALogError, PipelineError
-from quorate.spark.layers import batch_of
-from quorate.spark.replay import (
+from quorate.metadata.entities import (
     ACLS,
     CONFIGS,
     PARTITIONS,
@@ -41,6 +36,11 @@ from quorate.spark.replay import (
     StateReplay,
     fields_text,
 )
+from quorate.migration.errors import ZNodeError
+from quorate.migration.reading import read_all
+from quorate.migration.znodes import Tree, ZNode
+from quorate.spark.errors import NotALogError, PipelineError
+from quorate.spark.layers import batch_of
 from quorate.spark.state import STATE_SCHEMA
 
 ZNODES_SCHEMA = pa.schema(

@@ -1,7 +1,8 @@
-"""Replays a ledger's records with `metadata.image`, without Spark.
+"""Replays records with `metadata.image`, and shows the entities of the image.
 
-A `Replay` applies the records of a shard (`shards`) in log order. The image implements the rules of
-replay. This module defines how its entities are shown, and tracks the last change of each.
+A `Replay` applies the records of a log, or of a shard of one (`spark.shards`), in log order. The
+image implements the rules of replay. This module defines how its entities are shown, and tracks the
+last change of each.
 
 A record that the image rejects is skipped: tables show as much of a broken log as possible, and the
 audit names the cause. The records of a transaction take no effect until it ends (KIP-868).

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from quorate.metadata.entities import StateReplay
 from quorate.records import metadata as rec
 from quorate.records.metadata import MetadataRecord
-from quorate.spark.replay import StateReplay
 
 T1, T2 = "yol04JnHF9DBqmN178EntA", "rCEzNRdZMqf-jpZJ255y8w"
 

@@ -120,6 +120,10 @@ class ProducerSessions:
         other._deadlines = self._deadlines.copy()
         return other
 
+    def items(self) -> Iterator[tuple[int, ProducerSession]]:
+        """All sessions with their producer ids, those whose last batch is the oldest first."""
+        yield from self._sessions.items()
+
     # --- what is in the log -----------------------------------------------------------------------
 
     def advance(self, timestamp_ms: int) -> None:

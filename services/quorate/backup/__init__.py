@@ -25,7 +25,8 @@ Rules:
    batch is compared with the quorum's. Whatever differs ends the backup: another log was restored,
    or acknowledged records were lost.
 6. A manifest contains its own SHA-256 and that of each object. `verify` reads all of them, checks
-   every batch as a replica does, and compares offsets, epochs and times with the manifest.
+   every batch as a replica does, and compares offsets, epochs and times with the manifest, and
+   checkpoints with the log before them (`comparison`).
 7. A restore (`restore`) verifies the whole backup before it creates anything. It writes the
    archived batches with the log's own writer, up to the wanted offset, and appends one batch: a
    LeaderChange in an epoch above every archived one, then the changes of the voter set, one voter

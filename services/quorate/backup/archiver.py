@@ -15,6 +15,7 @@ from typing import IO
 
 from quorate.backup.archive import Archive, verified_chunks
 from quorate.backup.batches import batches_in
+from quorate.backup.comparison import checkpoint_differences
 from quorate.backup.errors import BackupError, ContradictionError
 from quorate.backup.manifest import (
     ArchivedRun,
@@ -38,6 +39,8 @@ MERGED_COUNT = 16
 
 Progress = Callable[[int, int], None]
 """Called with the number of offsets that are archived, and with their number in the log."""
+Warn = Callable[[str], None]
+"""Called with one line that the operator must see."""
 
 
 @dataclass(slots=True)
@@ -67,7 +70,7 @@ class Archiver:
     """Adds to one archive what a quorum commits. The caller has called `ObjectStore.writing`.
 
     progress: called after each object. keep_ms: how far back restores must remain possible; None:
-    nothing is pruned.
+    nothing is pruned. warn: called if a checkpoint of the quorum is wrong.
     """
 
     def __init__(
@@ -78,12 +81,14 @@ class Archiver:
         segment_bytes: int = SEGMENT_BYTES,
         progress: Progress = lambda *_: None,
         keep_ms: int | None = None,
+        warn: Warn = lambda _: None,
     ) -> None:
         self._archive = archive
         self._reader = reader
         self._segment_bytes = segment_bytes
         self._progress = progress
         self._keep_ms = keep_ms
+        self._warn = warn
         self._divided_at = 0
         """The start of the quorum's log when a run was last divided, or could not be."""
         self._last_batch: tuple[int, bytes] | None = None
@@ -165,10 +170,27 @@ class Archiver:
             if snapshot.offset > manifest.last_run.end:
                 self._copy(self._reader.extent())
             manifest = self.manifest or manifest
-            halves = divide(self._archive.store, manifest.last_run, snapshot)
-            if halves is not None:
-                self._archive.publish(replace(manifest, runs=(*manifest.runs[:-1], *halves)))
+            if self._is_right(manifest.last_run, snapshot):
+                halves = divide(self._archive.store, manifest.last_run, snapshot)
+                if halves is not None:
+                    self._archive.publish(replace(manifest, runs=(*manifest.runs[:-1], *halves)))
         self._divided_at = log_start
+
+    def _is_right(self, run: ArchivedRun, snapshot: ArchivedSnapshot) -> bool:
+        """Whether a checkpoint is the state after the archived log, which may be deleted then."""
+        try:
+            found = checkpoint_differences(self._archive.store, [run], snapshot)
+        except RecordsError as error:
+            reason = str(error)
+        else:
+            if not found:
+                return True
+            reason = found[0].text
+        self._warn(
+            f"the quorum's checkpoint {snapshot.id} is not the state after the archived log, so "
+            f"that log is kept: {reason}"
+        )
+        return False
 
     def _archive_snapshot(
         self, is_wanted: Callable[[OffsetAndEpoch], bool]

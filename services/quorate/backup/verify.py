@@ -1,5 +1,9 @@
 """Verifies a backup: every object against the manifest, and every batch as a replica does.
 
+A checkpoint is also compared with the log before it (`comparison`), if the archive has that without
+a gap, from offset 0 or from an earlier checkpoint. The replay begins at the last checkpoint that is
+not wrong itself.
+
 A problem is one line with the object, the position of the byte and the offset. A damaged batch is
 reported once, not also as a wrong SHA-256 of its object.
 """
@@ -12,8 +16,10 @@ from dataclasses import dataclass, field
 
 from quorate.backup.archive import manifest_names, require_manifest
 from quorate.backup.batches import PlacedBatch, batches_in
+from quorate.backup.comparison import checkpoint_differences
 from quorate.backup.errors import BackupError, MissingObjectError
 from quorate.backup.manifest import (
+    ArchivedRun,
     ArchivedSegment,
     ArchivedSnapshot,
     BackupManifest,
@@ -44,12 +50,25 @@ class BackupProblem:
 
 
 @dataclass(frozen=True, slots=True)
+class UncomparedCheckpoint:
+    """A checkpoint that could not be compared with the log before it."""
+
+    object: str
+    offset: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.object} was not compared with the log: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
 class BackupReport:
     """The result of `verify_backup`."""
 
     manifest: BackupManifest | None
     """None if the manifest itself cannot be used."""
     problems: tuple[BackupProblem, ...]
+    uncompared: tuple[UncomparedCheckpoint, ...] = ()
 
 
 def verify_backup(store: ObjectStore, advance: Advance = lambda *_: None) -> BackupReport:
@@ -62,20 +81,70 @@ def verify_backup(store: ObjectStore, advance: Advance = lambda *_: None) -> Bac
     except BackupError as error:
         return BackupReport(None, (BackupProblem(names[-1], 0, 0, str(error)),))
     problems: list[BackupProblem] = []
+    chain = _Chain(store)
     read = 0
     for run in manifest.runs:
         epoch = 0
+        found: list[BackupProblem] = []
         if run.snapshot is not None:
-            problems += _in_snapshot(store, run.snapshot)
+            found += _in_snapshot(store, run.snapshot)
+            found += chain.compared(run.snapshot, is_damaged=bool(found))
             read += run.snapshot.size
             epoch = run.snapshot.epoch
             advance(read, manifest.size)
+        in_segments: list[BackupProblem] = []
         for segment in run.segments:
-            problems += _in_segment(store, segment, epoch)
+            in_segments += _in_segment(store, segment, epoch)
             read += segment.size
             epoch = segment.last_epoch
             advance(read, manifest.size)
-    return BackupReport(manifest, tuple(problems))
+        chain.add(run, is_checkpoint_wrong=bool(found), is_log_damaged=bool(in_segments))
+        problems += found + in_segments
+    return BackupReport(manifest, tuple(problems), tuple(chain.uncompared))
+
+
+class _Chain:
+    """Runs without a gap between them, from which the state at the end of the last one follows."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self.uncompared: list[UncomparedCheckpoint] = []
+        self._store = store
+        self._runs: list[ArchivedRun] = []
+        self._reason = "the archive has no log before it"
+        """Why there are no runs."""
+
+    def compared(self, snapshot: ArchivedSnapshot, *, is_damaged: bool) -> list[BackupProblem]:
+        """Compare the next run's checkpoint. is_damaged: whether that is known to be wrong."""
+        if self._runs and self._runs[-1].end < snapshot.offset:
+            self._runs = []
+            self._reason = "the archive does not have all of the log before it"
+        if is_damaged:
+            return []
+        if not self._runs:
+            self.uncompared.append(
+                UncomparedCheckpoint(snapshot.name, snapshot.offset, self._reason)
+            )
+            return []
+        try:
+            differences = checkpoint_differences(self._store, self._runs, snapshot)
+        except (BackupError, RecordsError, OSError) as error:
+            # The objects were sound when they were verified.
+            text = f"it cannot be compared with the log: {' '.join(str(error).split())}"
+            return [BackupProblem(snapshot.name, 0, snapshot.offset, text)]
+        name = snapshot.name
+        return [BackupProblem(name, each.position, each.offset, each.text) for each in differences]
+
+    def add(self, run: ArchivedRun, *, is_checkpoint_wrong: bool, is_log_damaged: bool) -> None:
+        """Take the next run: it begins the chain anew unless its checkpoint is wrong."""
+        if is_log_damaged:
+            self._runs = []
+            self._reason = "the archived log before it is damaged"
+        elif not is_checkpoint_wrong:
+            self._runs = [run]
+        elif self._runs:
+            self._runs.append(run)
+        else:
+            self._reason = "the checkpoint before it is damaged"
 
 
 @dataclass(slots=True)

@@ -152,6 +152,7 @@ def create(
             segment_bytes=segment_bytes or SEGMENT_BYTES,
             progress=lambda done, total: update(completed=done, total=total),
             keep_ms=None if keep_days is None else keep_days * DAY_MS,
+            warn=print_warning,
         )
         archiver.advance()
         if follow:
@@ -267,7 +268,8 @@ def verify(*, url: Url, as_json: AsJson = False) -> None:
     """Read a backup completely. The exit status is 1 if anything is missing or damaged.
 
     One line per problem names the object, the byte in it and the offset. Checked are the SHA-256 of
-    each object, the checksum of each batch, and that offsets and epochs follow each other.
+    each object, the checksum of each batch, that offsets and epochs follow each other, and that
+    each checkpoint is the state after the log before it, if the archive has that.
     """
     from quorate.backup.urls import open_store
     from quorate.backup.verify import verify_backup
@@ -287,10 +289,17 @@ def verify(*, url: Url, as_json: AsJson = False) -> None:
             for each in report.problems
         ]
         summary = {} if manifest is None else _summary(store, manifest)
-        print_json({**summary, "url": store.url, "problems": problems})
+        uncompared = [
+            {"object": each.object, "offset": each.offset, "reason": each.reason}
+            for each in report.uncompared
+        ]
+        found = {"problems": problems, "uncompared": uncompared}
+        print_json({**summary, "url": store.url, **found})
     else:
         for problem in report.problems:
             print_line(str(problem))
+        for checkpoint in report.uncompared:
+            print_line(str(checkpoint))
         if manifest is not None and not report.problems:
             print_line(
                 f"{store.url} is sound: generation {manifest.generation}, {manifest.size} bytes in "

@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import grpc
+from quorate.applications import ApplicationState
 from quorate.backup.archive import RETIRED_MS, Archive
-from quorate.backup.archiver import Archiver
+from quorate.backup.archiver import Archiver, Warn
 from quorate.backup.stores import LocalStore, ObjectStore
 from quorate.common.endpoints import Endpoint
 from quorate.common.error_codes import ErrorCode
 from quorate.log.config import LogConfig
 from quorate.log.metadata_log import MetadataLog
+from quorate.metadata.config.config_defs import CLEANUP_POLICY, COMPACT
+from quorate.metadata.image.configs import DEFAULT_BROKER
+from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.raft.batches import ControlRecord, KRaftVersion, LeaderChange, VotersRecord
 from quorate.raft.messages import CurrentLeader
 from quorate.raft.types import OffsetAndEpoch, ReplicaKey, Voter, VoterSet
-from quorate.records.batch import build_control_batch, build_data_batch, stamp
+from quorate.records.batch import build_control_batch, build_data_batch, iter_batches, stamp
+from quorate.records.metadata import ConfigRecord, MetadataRecord
+from quorate.records.primitives import Buffer
 from quorate.rpc.client.batch_reader import READ, BatchReader, QuorumConnection
 from quorate.rpc.wire.cluster_id import cluster_metadata
 from quorate.rpc.wire.values import ReadChunk
+from quorate.runtime.application_snapshots import ApplicationPart
+from quorate.runtime.metadata_batches import build_metadata_batch, snapshot_batches
+from quorate.runtime.replay import derive_state, load_snapshot, replay
 
 from tests.spark.read_server import read_server
 
@@ -32,6 +42,11 @@ LEADER = CurrentLeader(1)
 VOTERS = VoterSet.of(
     [Voter(ReplicaKey(1, DIRECTORY), (Endpoint("CONTROLLER", "localhost", 9093),))]
 )
+
+
+BROKER = 4
+"""The resource type of brokers' configs. Those of the empty name are the cluster's."""
+Changed = Callable[[list[Buffer]], Iterable[Buffer]]
 
 
 class WrittenLog:
@@ -71,9 +86,23 @@ class WrittenLog:
         self._append(build_data_batch(records, time_ms), epoch)
 
     def metadata(self, count: int, *, epoch: int | None = None, time_ms: int = 1000) -> None:
-        """One batch of records without keys."""
-        records = [(None, b"record-%d" % number) for number in range(count)]
-        self._append(build_data_batch(records, time_ms), epoch)
+        """One batch of records without keys: settings whose values differ."""
+        end = self.end
+        self.records(
+            *(ConfigRecord(BROKER, "", f"setting.{n}", str(end + n)) for n in range(count)),
+            epoch=epoch,
+            time_ms=time_ms,
+        )
+
+    def records(
+        self, *records: MetadataRecord, epoch: int | None = None, time_ms: int = 1000
+    ) -> None:
+        """One batch of metadata."""
+        self._append(build_metadata_batch(records, time_ms), epoch)
+
+    def batch(self, batch: bytearray) -> None:
+        """A batch in the last epoch."""
+        self._append(batch, None)
 
     def compact(self) -> OffsetAndEpoch:
         """Write a checkpoint at the end, and let the log begin there."""
@@ -82,14 +111,44 @@ class WrittenLog:
         assert self.log.start == name
         return name
 
-    def checkpoint(self, time_ms: int = 900) -> OffsetAndEpoch:
-        """Write a checkpoint at the end."""
-        name = OffsetAndEpoch(self.end, self.log.last_epoch)
+    def checkpoint(
+        self, time_ms: int = 900, *, changed: Changed = lambda batches: batches, epoch: int = 0
+    ) -> OffsetAndEpoch:
+        """Write a checkpoint at the end, as nodes do.
+
+        changed: replaces its batches. epoch: another one for its name.
+        """
+        name = OffsetAndEpoch(self.end, epoch or self.log.last_epoch)
         while self.log.durable_end < name.offset:
             pass
-        data = [build_data_batch([(None, b"state")], time_ms)]
-        self.log.write_snapshot(name, 1, VOTERS, time_ms, data)
+        previous = self.log.latest_snapshot()
+        image, state = MetadataImage(), None
+        if previous is not None:
+            loaded = load_snapshot(self.log, previous)
+            image, state = loaded.image, loaded.applications
+        image, state = self._replayed(image, state, 0 if previous is None else previous.offset)
+        is_compact = image.configs.of(*DEFAULT_BROKER).get(CLEANUP_POLICY) == COMPACT
+        part = ApplicationPart(
+            self.log, previous, self.end, time_ms, state, None, is_compact=is_compact
+        )
+        batches = [*snapshot_batches(image.records(), time_ms), *part.batches()]
+        self.log.write_snapshot(name, 1, VOTERS, time_ms, changed(batches))
         return name
+
+    def _replayed(
+        self, image: MetadataImage, state: ApplicationState | None, position: int
+    ) -> tuple[MetadataImage, ApplicationState | None]:
+        for chunk in self.log.read(position, 1 << 30):
+            for header, batch in iter_batches(chunk):
+                if header.is_control:
+                    continue
+                done = replay(image, [(header, batch)])
+                if done.finalized_by is not None:
+                    state = asyncio.run(derive_state(self.log, done.finalized_by))
+                elif state is not None:
+                    for changes in done.applications:
+                        state.apply(changes)
+        return image, state
 
     def clean(self) -> None:
         """Let the log begin at its newest checkpoint."""
@@ -155,11 +214,14 @@ def back_up(
     segment_bytes: int = 1 << 20,
     keep_ms: int | None = None,
     retired_ms: int = RETIRED_MS,
+    warn: Warn = lambda _: None,
 ) -> Archiver:
     """Archive a log once; returns what did it."""
     store = LocalStore(target) if isinstance(target, Path) else target
     with served(written, cluster_id) as reader, store.writing():
         archive = Archive(store, retired_ms=retired_ms)
-        archiver = Archiver(archive, reader, segment_bytes=segment_bytes, keep_ms=keep_ms)
+        archiver = Archiver(
+            archive, reader, segment_bytes=segment_bytes, keep_ms=keep_ms, warn=warn
+        )
         archiver.advance()
     return archiver

@@ -145,6 +145,30 @@ def test_what_follows_a_divided_run_is_archived_and_divided_again(
     assert sound_runs(target) == [(12, 13)], "never the newest"
 
 
+def test_a_run_is_not_divided_at_a_wrong_checkpoint(tmp_path: Path) -> None:
+    log = WrittenLog.begun(tmp_path / "log")
+    target = tmp_path / "archive"
+    log.application(2, time_ms=OLD_MS)
+    log.metadata(2, time_ms=LATER_MS)
+    wrong = log.checkpoint(LATER_MS, changed=lambda batches: batches[1:])
+    back_up(log, target)
+    log.clean()
+    warnings: list[str] = []
+    back_up(log, target, keep_ms=since(LATER_MS), warn=warnings.append)
+    assert sound_runs(target) == [(0, 7)], "the only right state"
+    (warning,) = warnings
+    assert f"checkpoint {wrong} is not the state after the archived log" in warning
+    assert "setting.0 is missing" in warning
+    log.application(1, time_ms=LATER_MS)
+    back_up(log, target)
+    log.compact()
+    back_up(log, target, keep_ms=since(0), warn=warnings.append)
+    # It was written from the wrong one.
+    assert sound_runs(target) == [(0, 8)]
+    assert len(warnings) == 2
+    log.close()
+
+
 def test_without_retention_nothing_is_divided_or_dropped(log: WrittenLog, tmp_path: Path) -> None:
     target = tmp_path / "archive"
     back_up(log, target)

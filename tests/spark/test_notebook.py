@@ -41,7 +41,7 @@ def test_the_notebook_runs(
 def test_the_documented_program_runs(
     spark: Any, golden: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    program = block("docs/pipeline.md", "build_session")
+    program = block("docs/pipeline.md", "readStream")
     replicas = {f"c{n}": golden / f"full-history/controller-{n}" for n in (1, 2, 3)}
     for name, replica in (*replicas.items(), ("/var/lib/quorate", replicas["c1"])):
         program = program.replace(f'"{name}"', f'"{replica}"')

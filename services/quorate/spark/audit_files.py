@@ -52,6 +52,8 @@ def read_small_files(replica: LogReplica) -> SmallFiles:
     ]
     reached += [(snapshot.path.name, snapshot.id.offset) for snapshot in replica.snapshots]
     reached += [(LEADER_EPOCH_FILE, entry.offset) for entry in epochs]
+    if replica.archive is not None:
+        reached.append(("the archive's manifest", replica.archive.end))
     return SmallFiles(epochs, fault, tuple(reached))
 
 
@@ -247,8 +249,8 @@ def _directory_ids(controls: Sequence[ControlBatch], facts: dict[str, Facts]) ->
 def _clusters(facts: dict[str, Facts]) -> Iterator[Finding]:
     by_cluster: dict[str, list[Facts]] = {}
     for one in facts.values():
-        if one.replica.properties is not None:
-            by_cluster.setdefault(one.replica.properties.cluster_id, []).append(one)
+        if one.replica.cluster_id is not None:
+            by_cluster.setdefault(one.replica.cluster_id, []).append(one)
     if len(by_cluster) < 2:
         return
     ranked = sorted(by_cluster.items(), key=lambda item: (-len(item[1]), item[0]))

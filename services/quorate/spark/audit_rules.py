@@ -475,9 +475,9 @@ def committed_offset(
 ) -> int:
     """An offset before which everything is certainly committed.
 
-    It is the end of a checkpoint that the replica's own log reaches, that of what a majority holds,
-    or `known`. A log that alone has another voter set than most others has no say: its set may be
-    forged, so that it is a majority by itself.
+    It is the end of a checkpoint that the replica's own log reaches, that of an archive, that of
+    what a majority holds, or `known`. A log that alone has another voter set than most others has
+    no say: its set may be forged, so that it is a majority by itself.
     """
     sure = [
         snapshot.id.offset
@@ -485,6 +485,7 @@ def committed_offset(
         for snapshot in one.replica.snapshots
         if snapshot.id.offset <= one.end
     ]
+    sure += [one.end for one in facts.values() if one.replica.archive is not None]
     if known is not None:
         sure.append(known)
     held = majority_end(batches, _with_common_voters(batches, facts))

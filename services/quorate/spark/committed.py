@@ -106,6 +106,8 @@ def _of_cluster(replicas: Sequence[LogReplica]) -> list[LogLimit]:
 
 def _certain_end(replica: LogReplica) -> int:
     """The offset before which a single directory proves everything committed."""
+    if replica.archive is not None:
+        return replica.archive.end
     stored = _snapshot_end(replica)
     if replica.properties is None or not _may_be_alone(replica):
         return stored

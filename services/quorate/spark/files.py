@@ -1,8 +1,11 @@
-"""Finds the files of a metadata log: in node directories, partition directories, or single files.
+"""Finds the files of a metadata log: in node directories, partition directories, archives or files.
 
 A replica is named "id-directoryId" from its meta.properties, else by its path. Segments are sorted
 by offset and cut at batch boundaries into pieces of about `piece_bytes`, so that Spark can read
-them in parallel. This module uses only file names, meta.properties and batch headers.
+them in parallel. This module uses only file names, meta.properties, manifests and batch headers.
+
+An archive of a backup (`backup`) is a replica without a node: the objects that its newest manifest
+lists are its segments and checkpoints. Runs with a gap between them are replicas of their own.
 
 Source: KIP-630 and KIP-853 for the names; `log.segments`, `log.snapshots`.
 """
@@ -10,11 +13,15 @@ Source: KIP-630 and KIP-853 for the names; `log.segments`, `log.snapshots`.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from quorate.backup.archive import require_manifest
+from quorate.backup.errors import BackupError
+from quorate.backup.manifest import LOG_FOLDER, MANIFEST_FOLDER, ArchivedRun
+from quorate.backup.stores import LocalStore
 from quorate.log.disk import Disk
 from quorate.log.errors import MetaPropertiesError
 from quorate.log.meta_properties import META_PROPERTIES_FILE, MetaProperties
@@ -43,8 +50,20 @@ class SnapshotFile:
 
 
 @dataclass(frozen=True, slots=True)
+class ArchivedLog:
+    """What a manifest says of a log in an archive. All of its records are committed."""
+
+    cluster_id: str
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
 class LogReplica:
-    """One copy of the log. properties: None for a single file, or if meta.properties is missing."""
+    """One copy of the log.
+
+    properties: None for a single file, an archive, or if meta.properties is missing. archive: None
+    if it is none.
+    """
 
     name: str
     directory: Path
@@ -52,6 +71,14 @@ class LogReplica:
     properties: MetaProperties | None
     segments: tuple[SegmentFile, ...]
     snapshots: tuple[SnapshotFile, ...]
+    archive: ArchivedLog | None = None
+
+    @property
+    def cluster_id(self) -> str | None:
+        """The cluster's id by meta.properties or by the manifest, None if unknown."""
+        if self.archive is not None:
+            return self.archive.cluster_id
+        return None if self.properties is None else self.properties.cluster_id
 
     @property
     def start_offset(self) -> int:
@@ -147,6 +174,9 @@ def find_replicas(paths: list[Path]) -> list[LogReplica]:
     """
     found: list[LogReplica] = []
     for path in paths:
+        if (path / MANIFEST_FOLDER).is_dir():
+            found += _archived(path)
+            continue
         try:
             found.append(find_replica(path))
         except NotALogError:
@@ -156,6 +186,41 @@ def find_replicas(paths: list[Path]) -> list[LogReplica]:
                 raise
             found += [find_replica(each.parent) for each in inner]
     return found
+
+
+def _archived(path: Path) -> list[LogReplica]:
+    """The logs in an archive, one for each sequence of runs without a gap."""
+    try:
+        manifest = require_manifest(LocalStore(path))
+    except BackupError as error:
+        raise NotALogError(f"{path}: {error}") from None
+    for name in sorted(manifest.names):
+        if not (path / name).is_file():
+            raise NotALogError(f"{path} lacks {name}, which its manifest lists")
+    logs: list[list[ArchivedRun]] = []
+    for run in manifest.runs:
+        if logs and logs[-1][-1].end == run.start:
+            logs[-1].append(run)
+        else:
+            logs.append([run])
+    return [_archived_log(path, runs, manifest.cluster_id, len(logs) == 1) for runs in logs]
+
+
+def _archived_log(
+    path: Path, runs: Sequence[ArchivedRun], cluster_id: str, is_only: bool
+) -> LogReplica:
+    start, end = runs[0].start, runs[-1].end
+    segments = [segment for run in runs for segment in run.segments]
+    snapshots = [run.snapshot for run in runs if run.snapshot is not None]
+    return LogReplica(
+        str(path) if is_only else f"{path}, offsets {start} to {end}",
+        path,
+        path / LOG_FOLDER,
+        None,
+        tuple(SegmentFile(path / each.name, each.base) for each in segments),
+        tuple(SnapshotFile(path / each.name, each.id) for each in snapshots),
+        ArchivedLog(cluster_id, end),
+    )
 
 
 def _segments(partition: Path) -> tuple[SegmentFile, ...]:

@@ -70,8 +70,7 @@ class Source:
                 reader.extent()
                 found = {reader.cluster_id or ""}
         else:
-            logs = [each.properties for each in find_replicas(list(self.paths))]
-            found = {each.cluster_id for each in logs if each is not None}
+            found = {each.cluster_id or "" for each in find_replicas(list(self.paths))}
         known = sorted(found - {""})
         if len(known) != 1:
             raise OptionError(
@@ -96,6 +95,12 @@ class Source:
         chosen, limit = max(
             logs, key=lambda log: (min(end_offset(log[0]), log[1].end), -log[0].start_offset)
         )
+        together = [one for one in replicas if one.directory == chosen.directory]
+        if chosen.archive is not None and len(together) > 1:
+            raise OptionError(
+                f"{chosen.directory} is an archive with a gap, so it contains more than one log: "
+                "tables are those of one log"
+            )
         found = dict(self.options)
         if limit.end != OFFSET_MAX:
             found["highWatermark"] = str(limit.end)
@@ -153,7 +158,7 @@ def _names(replica: LogReplica) -> tuple[str, str]:
 
 
 def _place(replica: LogReplica) -> Path:
-    if replica.properties is not None:
+    if replica.properties is not None or replica.archive is not None:
         return replica.directory
     paths = [segment.path for segment in replica.segments]
     paths += [snapshot.path for snapshot in replica.snapshots]

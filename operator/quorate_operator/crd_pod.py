@@ -141,8 +141,27 @@ def _spread() -> Schema:
     }
     return _array(
         _object(fields, required=["maxSkew", "topologyKey", "whenUnsatisfiable"]),
-        "As in a pod; default: spread over zones and nodes where possible.",
+        "As in a pod; default: those of `spread`.",
         maxItems=8,
+    )
+
+
+def _zones_and_nodes() -> Schema:
+    def place(description: str) -> Schema:
+        return text(description, enum=["Preferred", "Required"])
+
+    return _object(
+        {
+            "zones": place(
+                "Required: a pod stays pending unless it has one of three zones or more, whose "
+                "numbers of members differ by at most one. Default: Preferred."
+            ),
+            "nodes": place(
+                "Required: a pod stays pending unless it has a node without a member of the "
+                "Quorum. Default: Preferred."
+            ),
+        },
+        "How the pods are spread over zones and nodes.",
     )
 
 
@@ -158,6 +177,13 @@ def resources(description: str) -> Schema:
     return _object(fields, description)
 
 
+_ONE_SPREAD = {
+    "rule": "!has(self.spread) || !has(self.topologySpreadConstraints) || "
+    "size(self.topologySpreadConstraints) == 0",
+    "message": "spread and topologySpreadConstraints cannot be used together",
+}
+
+
 def pod_template() -> Schema:
     """`spec.podTemplate`."""
     pull_secret = _object({"name": text(minLength=1, maxLength=LABEL_MAX)}, required=["name"])
@@ -169,6 +195,7 @@ def pod_template() -> Schema:
             "nodeSelector": strings("As in a pod.", maxProperties=32),
             "tolerations": tolerations(),
             "affinity": _affinity(),
+            "spread": _zones_and_nodes(),
             "topologySpreadConstraints": _spread(),
             "imagePullSecrets": _array(pull_secret, "As in a pod.", maxItems=8),
             "priorityClassName": text("As in a pod.", maxLength=LABEL_MAX),
@@ -187,6 +214,7 @@ def pod_template() -> Schema:
         },
         "Fields of the pod template.",
         default={},
+        **{"x-kubernetes-validations": [_ONE_SPREAD]},
     )
 
 

@@ -53,6 +53,11 @@ CLIENT_LABEL = f"{naming.GROUP}/client"
 AUTHORIZER, SUPER_USERS = "authorizer.class.name", "super.users"
 KAFKA = "kafka"
 """The name of the Kafka protocol's port."""
+REQUIRED = "Required"
+"""The value of `spec.podTemplate.spread` with which a pod waits until it can be placed so."""
+_REQUIRED = {"whenUnsatisfiable": "DoNotSchedule"}
+ZONES_MIN = 3
+"""The number of zones of a required spread: a majority survives the loss of one of three."""
 
 
 def objects(quorum: QuorumResource) -> dict[str, Object]:
@@ -321,7 +326,7 @@ def _pod_spec(quorum: QuorumResource, template: Object) -> Object:
         "containers": [_container(quorum, template)],
         "volumes": volumes,
         "topologySpreadConstraints": template.get("topologySpreadConstraints")
-        or [_spread(quorum, where) for where in ("topology.kubernetes.io/zone", HOSTNAME)],
+        or _spread(quorum, template.get("spread") or {}),
     }
     names = ("nodeSelector", "tolerations", "affinity", "imagePullSecrets", "priorityClassName")
     return spec | {name: template[name] for name in names if template.get(name)}
@@ -365,16 +370,30 @@ def _key_file(quorum: QuorumResource, ordinal: int) -> str:
     return f"{naming.pod(quorum.name, ordinal)}.key"
 
 
-HOSTNAME = "kubernetes.io/hostname"
+def _spread(quorum: QuorumResource, wanted: Object) -> list[Object]:
+    """The constraints for zones and nodes. wanted: `spec.podTemplate.spread`.
 
-
-def _spread(quorum: QuorumResource, where: str) -> Object:
-    return {
-        "maxSkew": 1,
-        "topologyKey": where,
-        "whenUnsatisfiable": "ScheduleAnyway",
-        "labelSelector": {"matchLabels": naming.selector(quorum.name)},
-    }
+    They do not depend on the number of replicas (rule 1). Fewer domains than `minDomains` count as
+    if another one had no pod, so each holds one. All revisions of the template count: with
+    `matchLabelKeys`, two members could share a zone during a rollout.
+    """
+    made: list[Object] = [
+        {
+            "maxSkew": 1,
+            "topologyKey": where,
+            "whenUnsatisfiable": "ScheduleAnyway",
+            "labelSelector": {"matchLabels": naming.selector(quorum.name)},
+        }
+        for where in ("topology.kubernetes.io/zone", "kubernetes.io/hostname")
+    ]
+    zones, nodes = made
+    if wanted.get("zones") == REQUIRED:
+        # A zone whose nodes no member tolerates would stay empty, and limit the others to one.
+        zones |= {**_REQUIRED, "minDomains": ZONES_MIN, "nodeTaintsPolicy": "Honor"}
+    if wanted.get("nodes") == REQUIRED:
+        # At most one pod on a node, because there are never more pods than this.
+        nodes |= {**_REQUIRED, "minDomains": naming.NODES_MAX}
+    return made
 
 
 def _container(quorum: QuorumResource, template: Object) -> Object:

@@ -31,6 +31,7 @@ MIGRATION = (
     "quorum.clusterId=-osK_z-yS4WP9LBCencUOA",
     "quorum.migration.zookeeperConnect=zk:2181/kafka",
 )
+SPREAD = '{"maxSkew":1,"topologyKey":"zone","whenUnsatisfiable":"DoNotSchedule"}'
 ISSUER = ("quorum.tls.certManager.enabled=true", "quorum.tls.certManager.issuerRef.name=ours")
 
 
@@ -115,6 +116,7 @@ def test_the_quorum_satisfies_its_own_schema(helm: str) -> None:
         'quorum.external={"type":"NodePort","hosts":["a","b","c"],"nodePorts":[1,2,3]}',
         "quorum.migration.tls.secretName=zk",
         "quorum.config.x=1",
+        "quorum.podTemplate.spread.zones=Required",
         'quorum.clients=[{"name":"app","superUser":true}]',
     )
     spec = rendered(helm, *values, *ISSUER, *MIGRATION)["Quorum/x"]["spec"]
@@ -249,14 +251,13 @@ def test_the_operators_pod_is_restricted(helm: str) -> None:
 
 
 def test_the_operators_pod_has_probes_and_what_is_configured(helm: str) -> None:
-    spread = '{"maxSkew":1,"topologyKey":"zone","whenUnsatisfiable":"DoNotSchedule"}'
     values = (
         "operator.logLevel=debug",
         "operator.logFormat=json",
         "operator.priorityClassName=system-cluster-critical",
         "operator.podLabels.team=a",
         'operator.extraEnv=[{"name":"HTTPS_PROXY","value":"x"}]',
-        f"operator.topologySpreadConstraints=[{spread}]",
+        f"operator.topologySpreadConstraints=[{SPREAD}]",
         'operator.networkPolicy.metricsFrom=[{"podSelector":{}}]',
     )
     made = rendered(helm, *values)
@@ -553,6 +554,14 @@ def test_the_pipeline_is_scheduled_with_what_it_needs_to_connect(helm: str, tls:
         (['quorum.podTemplate.tolerations=[{"operator":"Maybe"}]'], "'Exists', 'Equal'"),
         (['quorum.podTemplate.affinity={"nodeAfinity":{}}'], "'nodeAfinity' not allowed"),
         (['quorum.podTemplate.resources={"limits":{"cpu":"much"}}'], "does not match pattern"),
+        (["quorum.podTemplate.spread.zones=Always"], "'Preferred', 'Required'"),
+        (
+            [
+                f"quorum.podTemplate.topologySpreadConstraints=[{SPREAD}]",
+                "quorum.podTemplate.spread.zones=Required",
+            ],
+            "maxItems",
+        ),
         (['quorum.networkPolicy.metricsFrom=[{"pods":{}}]'], "'pods' not allowed"),
         (["quorum.external.type=ClusterIP"], "'LoadBalancer', 'NodePort'"),
         (["quorum.external.hostTemplate=a"], "missing property 'type'"),

@@ -1,0 +1,126 @@
+"""What `spec.podTemplate` makes of the pods: where they run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from quorate_operator import manifests, naming
+from quorate_operator import plan as p
+from quorate_operator.resource import QuorumResource
+
+from tests.unit.operator.test_operator_plan import key, node, quorum
+
+ZONE, NODE = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
+Object = dict[str, Any]
+
+
+def template(**fields: Any) -> Object:
+    """The template of the pods."""
+    resource = QuorumResource("q", "lab", uid="u", spec={"image": "x", "podTemplate": fields})
+    found: Object = manifests.objects(resource)["StatefulSet/q"]["spec"]["template"]
+    return found
+
+
+def constraints(**fields: Any) -> dict[str, Object]:
+    """The spread constraints by topology key."""
+    found = template(**fields)["spec"]["topologySpreadConstraints"]
+    return {each["topologyKey"]: each for each in found}
+
+
+# --- spread ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("spread", [None, {}, {"zones": "Preferred", "nodes": "Preferred"}])
+def test_a_preferred_spread_restarts_no_pod_of_a_quorum_without_the_field(
+    spread: Object | None,
+) -> None:
+    fields = {} if spread is None else {"spread": spread}
+    assert template(**fields) == template()
+    for where, found in constraints(**fields).items():
+        assert found == {
+            "maxSkew": 1,
+            "topologyKey": where,
+            "whenUnsatisfiable": "ScheduleAnyway",
+            "labelSelector": {"matchLabels": naming.selector("q")},
+        }
+
+
+def test_required_zones_are_three_and_differ_by_one_member() -> None:
+    found = constraints(spread={"zones": "Required"})
+    assert found[ZONE] == {
+        "maxSkew": 1,
+        "topologyKey": ZONE,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "minDomains": 3,
+        "nodeTaintsPolicy": "Honor",
+        "labelSelector": {"matchLabels": naming.selector("q")},
+    }
+    assert found[NODE] == constraints()[NODE]
+
+
+def test_a_required_node_has_one_member() -> None:
+    found = constraints(spread={"nodes": "Required", "zones": "Preferred"})
+    assert found[ZONE] == constraints()[ZONE]
+    assert found[NODE]["whenUnsatisfiable"] == "DoNotSchedule"
+    # With as many domains as there can be members, a node with one is always too full.
+    assert found[NODE]["minDomains"] == naming.NODES_MAX
+    assert found[NODE]["maxSkew"] == 1
+
+
+def test_scaling_does_not_change_a_required_spread() -> None:
+    """Or all pods would restart for it."""
+    spread = {"spread": {"zones": "Required", "nodes": "Required"}}
+    made = [
+        manifests.objects(
+            QuorumResource("q", "lab", spec={"image": "x", "replicas": n, "podTemplate": spread})
+        )["StatefulSet/q"]["spec"]["template"]
+        for n in (1, 3, 9)
+    ]
+    assert made[0] == made[1] == made[2]
+
+
+def test_constraints_of_the_users_own_take_the_place_of_all() -> None:
+    own = [{"maxSkew": 2, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule"}]
+    assert template(topologySpreadConstraints=own)["spec"]["topologySpreadConstraints"] == own
+
+
+# --- a member moves to another zone ---------------------------------------------------------------
+
+
+def test_a_member_gets_the_template_of_its_new_zone_before_the_others_restart() -> None:
+    """The rollout waits for an approval; only the pod that must be replaced has the template."""
+
+    def planned(observed: p.Observed) -> p.OperatorPlan:
+        return p.plan(p.Desired(3, is_supervised=True), replace(observed, revision="q-2"))
+
+    old = [node(n, outdated=True) for n in range(3)]
+    waiting = planned(quorum(*old))
+    assert waiting.action is None
+    assert waiting.refuses(p.Reason.APPROVAL_REQUIRED)
+    # Its claim is deleted.
+    leaving = quorum(*old[:2], replace(old[2], loses_volume=True))
+    assert planned(leaving).action == p.RemoveVoter(key(2))
+    assert leaving.view is not None
+    voters = leaving.view.voters - {key(2)}
+    view = replace(leaving.view, voters=voters, committed=voters, caught_up=voters)
+    removed = replace(leaving, view=view)
+    assert planned(removed).action == p.RestartPod(2, "uid-2")
+    # The StatefulSet makes the pod again, of the new template and with a new claim.
+    steps = [
+        (node(2, None, answers=False, problem="the pod is Pending"), None),
+        (node(2, None), p.FormatNode),
+        (node(2, "b"), None),
+    ]
+    for returned, expected in steps:
+        action = planned(replace(removed, nodes=(*old[:2], returned))).action
+        assert (type(action) if action is not None else None) is expected, returned
+    caught_up = replace(view, caught_up=voters | {key(2, "b")})
+    back = replace(removed, nodes=(*old[:2], node(2, "b")), view=caught_up)
+    assert planned(back).action == p.AddVoter(key(2, "b"))
+    voters |= {key(2, "b")}
+    joined = replace(back, view=replace(caught_up, voters=voters, committed=voters))
+    done = planned(joined)
+    assert done.action is None, "the others keep their pods"
+    assert done.refuses(p.Reason.APPROVAL_REQUIRED)

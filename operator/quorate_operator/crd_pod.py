@@ -17,6 +17,10 @@ QUANTITY = (
 )
 """Any quantity, such as that of a CPU."""
 LABEL_MAX = 253
+OWN_VARIABLE = "^(QUORATE_|PYTHON|LD_|OPENSSL_|GCONV_PATH$|SSLKEYLOGFILE$)"
+"""The variables that a pod may not be given: the operator's, and those with which it could be made
+to run other code than that of an allowed image, or to write down session keys.
+"""
 
 
 def text(description: str = "", **more: Any) -> Schema:
@@ -184,6 +188,32 @@ _ONE_SPREAD = {
 }
 
 
+def _extra_environment() -> Schema:
+    """Variables with a value or a field of the pod: a Secret or a ConfigMap may be anyone's."""
+    source = _object({"fieldPath": text(minLength=1, maxLength=LABEL_MAX)}, required=["fieldPath"])
+    fields = {
+        "name": text(minLength=1, maxLength=128, pattern="^[A-Za-z_][A-Za-z0-9_]*$"),
+        "value": text(maxLength=4096),
+        "valueFrom": _object({"fieldRef": source}, required=["fieldRef"]),
+    }
+    rules = [
+        {
+            "rule": f"!self.name.matches('{OWN_VARIABLE}')",
+            "message": "the operator sets variables that begin with QUORATE_, see spec.config; "
+            "those with which other code would run, such as PYTHONPATH, are not allowed",
+        },
+        {
+            "rule": "!has(self.value) || !has(self.valueFrom)",
+            "message": "value and valueFrom cannot be used together",
+        },
+    ]
+    checked = {"x-kubernetes-validations": rules}
+    each = _object(fields, "One variable.", required=["name"], **checked)
+    keyed = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
+    description = "Additional variables of the controller container: a value or a field of the pod."
+    return _array(each, description, maxItems=32, **keyed)
+
+
 def pod_template() -> Schema:
     """`spec.podTemplate`."""
     pull_secret = _object({"name": text(minLength=1, maxLength=LABEL_MAX)}, required=["name"])
@@ -191,6 +221,7 @@ def pod_template() -> Schema:
         {
             "labels": strings("Additional labels of the pods.", maxProperties=32),
             "annotations": strings("Additional annotations of the pods.", maxProperties=32),
+            "extraEnv": _extra_environment(),
             "resources": resources("Resources of the controller container."),
             "nodeSelector": strings("As in a pod.", maxProperties=32),
             "tolerations": tolerations(),

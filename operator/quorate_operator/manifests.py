@@ -413,7 +413,8 @@ def _container(quorum: QuorumResource, template: Object) -> Object:
         "image": quorum.spec["image"],
         "imagePullPolicy": quorum.spec.get("imagePullPolicy", "IfNotPresent"),
         "command": ["python", "-m", "quorate_operator.pod"],
-        "env": environment(quorum),
+        # The custom resource rejects further variables with the names of the operator's.
+        "env": [*environment(quorum), *(template.get("extraEnv") or ())],
         "ports": [
             {"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports.items()
         ],

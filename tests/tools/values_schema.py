@@ -1,4 +1,4 @@
-"""Write or check definitions in the chart's values.schema.json that are fields of the CRD.
+"""Write or check definitions in the charts' values.schema.json that are fields of the CRD.
 
     python tests/tools/values_schema.py write
 
@@ -14,7 +14,14 @@ from typing import Any
 
 from quorate_operator import crd_pod, crd_takeover, external
 
-SCHEMA = Path(__file__).resolve().parents[2] / "charts/quorate/values.schema.json"
+ROOT = Path(__file__).resolve().parents[2]
+SCHEMA = ROOT / "charts/quorate/values.schema.json"
+EXAMPLE = ROOT / "examples/kafka/chart/values.schema.json"
+SCHEMAS: dict[Path, tuple[str, ...]] = {
+    SCHEMA: (),
+    EXAMPLE: ("labelSelector", "podTerm", "tolerations", "affinity"),
+}
+"""The schema files, and the definitions that each of them has; none named: all of them."""
 WIDTH = 110
 SHARED = ("tolerations", "affinity", "topologySpreadConstraints")
 """Fields of the Quorum's pod template that the operator's pods have, too."""
@@ -54,10 +61,10 @@ def _strict(schema: Any, parts: dict[str, Any]) -> Any:
     return found if name is None else {"$ref": f"#/definitions/{name}"}
 
 
-def written(text: str) -> str:
+def written(text: str, names: tuple[str, ...] = ()) -> str:
     """The schema file with the current definitions, which come before all others."""
     known = json.loads(text)["definitions"]
-    made = definitions()
+    made = {name: value for name, value in definitions().items() if not names or name in names}
     begin, end = text.index('  "definitions": {\n'), text.index('\n  "properties": {')
     merged = {**made, **{name: value for name, value in known.items() if name not in made}}
     return f'{text[:begin]}  "definitions": {_shown(merged, 2)},{text[end:]}'
@@ -81,7 +88,8 @@ def main() -> int:
     if sys.argv[1:] != ["write"]:
         print(__doc__)
         return 2
-    SCHEMA.write_text(written(SCHEMA.read_text()))
+    for file, names in SCHEMAS.items():
+        file.write_text(written(file.read_text(), names))
     return 0
 
 

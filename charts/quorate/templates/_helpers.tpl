@@ -54,6 +54,16 @@ fsGroup: 10001
 {{- end }}
 {{- end -}}
 
+{{/* Where the pods of a part run (nodeSelector, …), as fields of a pod. Begins with a line break. */}}
+{{- define "quorate.scheduling" -}}
+{{- $part := . }}
+{{- range $field := list "nodeSelector" "tolerations" "affinity" "priorityClassName" }}
+{{- with get $part $field }}
+{{ dict $field . | toYaml }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
 {{- define "quorate.brokerSelector" -}}
 app.kubernetes.io/name: quorate
 app.kubernetes.io/instance: {{ include "quorate.quorum" . }}

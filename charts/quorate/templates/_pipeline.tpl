@@ -17,6 +17,7 @@ securityContext:
   {{- include "quorate.fsGroup" . | nindent 2 }}
   seccompProfile:
     type: RuntimeDefault
+{{- include "quorate.scheduling" .Values.pipeline }}
 {{- end -}}
 
 {{/* Ends with the list of mounts. */}}

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from tests.cluster.lab import CHART, ROOT
-from tests.unit.operator.test_operator_chart import KUBE, helm, run
+from tests.unit.operator.test_operator_chart import KUBE, SCHEDULING, helm, run
 
 __all__ = ["helm"]  # a fixture
 
@@ -83,6 +83,15 @@ def test_settings_of_the_user_win(helm: str, chart: Path) -> None:
     assert found["log.segment.bytes"] == "1073741824"
     assert found["min.insync.replicas"] == "3"
     assert found["a.switch"] == "false"
+
+
+def test_users_choose_where_the_brokers_run(helm: str, chart: Path) -> None:
+    spec = rendered(helm, chart, {"brokers": SCHEDULING})["StatefulSet/x-broker"]["spec"]
+    assert spec["template"]["spec"].items() >= SCHEDULING.items()
+    wrong = 'brokers.tolerations=[{"operator":"Maybe"}]'
+    done = run(helm, "template", "x", str(chart), *KUBE, f"--set-json={wrong}")
+    assert done.returncode
+    assert "'Exists', 'Equal'" in done.stderr
 
 
 def test_no_brokers_are_an_error(helm: str, chart: Path) -> None:

@@ -281,21 +281,48 @@ def test_the_operators_pod_has_probes_and_what_is_configured(helm: str) -> None:
     assert "ingress" not in rendered(helm)["NetworkPolicy/x-operator"]["spec"]
 
 
-def pod_specs(made: dict[str, Object]) -> Iterable[Object]:
-    for each in made.values():
+def pod_specs(made: dict[str, Object]) -> dict[str, Object]:
+    """The specs of pods, by Kind/name of what makes them."""
+    found = {}
+    for name, each in made.items():
         spec = each.get("spec") or {}
         template = spec.get("jobTemplate", {}).get("spec", spec).get("template")
-        if template:
-            yield template["spec"]
-        elif each["kind"] == "Pod":
-            yield spec
+        if template or each["kind"] == "Pod":
+            found[name] = template["spec"] if template else spec
+    return found
+
+
+SCHEDULING: Object = {
+    "nodeSelector": {"disk": "fast"},
+    "tolerations": [{"key": "k", "operator": "Exists"}],
+    "affinity": {"nodeAffinity": {}},
+    "priorityClassName": "high",
+}
+
+
+@pytest.mark.parametrize(
+    ("part", "place"),
+    [
+        ("operator", "Deployment/x-operator"),
+        ("brokers", "StatefulSet/x-broker"),
+        ("pipeline", "CronJob/x-pipeline"),
+    ],
+)
+def test_users_choose_where_the_pods_of_each_part_run(helm: str, part: str, place: str) -> None:
+    parts = ("brokers.enabled=true", "pipeline.enabled=true", "pipeline.executors.count=1")
+    made = rendered(helm, *parts, f"{part}={json.dumps(SCHEDULING)}")
+    executor = yaml.safe_load(made["ConfigMap/x-pipeline"]["data"]["executor.yaml"])["spec"]
+    for name, spec in {**pod_specs(made), "executor": executor}.items():
+        has_it = name == place or (part == "pipeline" and name == "executor")
+        assert (spec.items() >= SCHEDULING.items()) == has_it, name
+        assert has_it or not spec.keys() & SCHEDULING.keys(), name
 
 
 @pytest.mark.parametrize("is_fixed", [True, False])
 def test_the_platform_may_assign_user_ids(helm: str, is_fixed: bool) -> None:
     ids = f"fixedUserIds={str(is_fixed).lower()}"
     made = rendered(helm, ids, "brokers.enabled=true", "pipeline.enabled=true")
-    contexts = [spec["securityContext"] for spec in pod_specs(made)]
+    contexts = [spec["securityContext"] for spec in pod_specs(made).values()]
     assert len(contexts) == 4
     for context in contexts:
         assert context["runAsNonRoot"] is True
@@ -340,8 +367,10 @@ def test_the_operators_alerts_ask_for_its_metrics_and_are_documented(helm: str) 
 
 
 def test_the_values_are_as_strict_as_the_custom_resource() -> None:
-    text = values_schema.SCHEMA.read_text()
-    assert values_schema.written(text) == text, "run: python tests/tools/values_schema.py write"
+    for file, names in values_schema.SCHEMAS.items():
+        text = file.read_text()
+        expected = values_schema.written(text, names)
+        assert expected == text, "run: python tests/tools/values_schema.py write"
 
 
 def test_cert_manager_issues_what_the_operator_would(helm: str) -> None:
@@ -406,7 +435,7 @@ def test_values_of_an_earlier_chart_do_not_have_the_new_ones(helm: str) -> None:
     made = rendered(helm, *(f"{name}=null" for name in new))
     assert _environment(made)["QUORATE_OPERATOR_LOG_LEVEL"] == "info"
     assert made["Quorum/x"]["spec"]["hibernated"] is False
-    assert next(iter(pod_specs(made)))["securityContext"]["runAsUser"] == 10001
+    assert next(iter(pod_specs(made).values()))["securityContext"]["runAsUser"] == 10001
     assert made["Quorum/x"]["spec"]["authorization"] == {}
     assert "Deployment/x-operator" in made
 
@@ -554,6 +583,13 @@ def test_the_pipeline_is_scheduled_with_what_it_needs_to_connect(helm: str, tls:
         (['quorum.podTemplate.tolerations=[{"operator":"Maybe"}]'], "'Exists', 'Equal'"),
         (['quorum.podTemplate.affinity={"nodeAfinity":{}}'], "'nodeAfinity' not allowed"),
         (['quorum.podTemplate.resources={"limits":{"cpu":"much"}}'], "does not match pattern"),
+        (['quorum.podTemplate.extraEnv=[{"name":"QUORATE_NODE_ID"}]'], "'not' failed"),
+        (
+            ['quorum.podTemplate.extraEnv=[{"name":"A","valueFrom":{"secretKeyRef":{}}}]'],
+            "not allowed",
+        ),
+        (['brokers.tolerations=[{"operator":"Maybe"}]'], "'Exists', 'Equal'"),
+        (['pipeline.affinity={"nodeAfinity":{}}'], "'nodeAfinity' not allowed"),
         (["quorum.podTemplate.spread.zones=Always"], "'Preferred', 'Required'"),
         (
             [

@@ -23,7 +23,7 @@ DIGESTS = {
         2: "f5ffbf5c67f80a14",
         3: "37dea146d0a71744",
         4: "47e9541ecd833ef0",
-        5: "e794c32529fa1a9c",
+        5: "feaefefc03209bb8",
     },
     "quorumbackups.quorate.dev": {1: "95919f71402a8b66"},
 }

@@ -1,15 +1,17 @@
-"""What `spec.podTemplate` makes of the pods: where they run."""
+"""What `spec.podTemplate` makes of the pods: where they run, and their variables."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from quorate_operator import manifests, naming
+from quorate_operator import crd_pod, manifests, naming
 from quorate_operator import plan as p
 from quorate_operator.resource import QuorumResource
 
+from tests.cluster.lab import CHART
 from tests.unit.operator.test_operator_plan import key, node, quorum
 
 ZONE, NODE = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
@@ -84,6 +86,40 @@ def test_scaling_does_not_change_a_required_spread() -> None:
 def test_constraints_of_the_users_own_take_the_place_of_all() -> None:
     own = [{"maxSkew": 2, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule"}]
     assert template(topologySpreadConstraints=own)["spec"]["topologySpreadConstraints"] == own
+
+
+# --- variables ------------------------------------------------------------------------------------
+
+
+def test_further_variables_come_after_the_operators() -> None:
+    more = [
+        {"name": "NODE_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}}},
+        {"name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": "http://$(NODE_IP):4317"},
+    ]
+    (with_them,), (without,) = (
+        template(**fields)["spec"]["containers"] for fields in ({"extraEnv": more}, {})
+    )
+    assert with_them["env"] == without["env"] + more
+
+
+def test_no_further_variable_has_the_name_of_an_operators() -> None:
+    """Nor can one make a pod, which has a private key, run other code."""
+    item = crd_pod.pod_template()["properties"]["extraEnv"]["items"]
+    rules = [each["rule"] for each in item["x-kubernetes-validations"]]
+    assert f"!self.name.matches('{crd_pod.OWN_VARIABLE}')" in rules
+    (container,) = template()["spec"]["containers"]
+    names = [each["name"] for each in container["env"]]
+    for name in (*names, naming.FENCED_VARIABLE, "PYTHONPATH", "LD_PRELOAD", "SSLKEYLOGFILE"):
+        assert re.match(crd_pod.OWN_VARIABLE, name), name
+    for name in ("OTEL_EXPORTER_OTLP_ENDPOINT", "HTTPS_PROXY", "TZ", "GRPC_VERBOSITY"):
+        assert not re.match(crd_pod.OWN_VARIABLE, name), name
+    assert set(item["properties"]) == {"name", "value", "valueFrom"}
+    assert set(item["properties"]["valueFrom"]["properties"]) == {"fieldRef"}, "no Secrets"
+
+
+def test_the_chart_rejects_the_same_variables() -> None:
+    text = (CHART / "values.schema.json").read_text()
+    assert f'"not": {{"pattern": "{crd_pod.OWN_VARIABLE}"}}' in text
 
 
 # --- a member moves to another zone ---------------------------------------------------------------

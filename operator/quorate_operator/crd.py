@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 from quorate_operator import schema
-from quorate_operator.crd_pod import peers, pod_template, strings
+from quorate_operator.crd_pod import common_labels, peers, pod_template, strings
 from quorate_operator.crd_rules import (
     QUANTITY,
     SUBDOMAIN_OR_NONE,
@@ -293,6 +293,7 @@ def _spec() -> Schema:
             ),
             "storage": _storage(),
             "podTemplate": pod_template(),
+            "commonLabels": common_labels(),
             "tls": schema.object(
                 "Mutual TLS between nodes, and between nodes and clients.",
                 {

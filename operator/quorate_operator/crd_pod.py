@@ -54,6 +54,34 @@ def strings(description: str = "", **more: Any) -> Schema:
     }
 
 
+OWNED_LABEL = "(^|[.])(kubernetes[.]io|k8s[.]io|helm[.]sh|quorate[.]dev)/"
+"""The keys of labels that belong to Kubernetes, to Helm and to the operator."""
+LABEL_VALUE = "^(([A-Za-z0-9][A-Za-z0-9_.-]*)?[A-Za-z0-9])?$"
+"""Source: Kubernetes, "Labels and Selectors", "Syntax and character set"."""
+
+
+def common_labels() -> Schema:
+    """`spec.commonLabels`. The patterns are short, because the API server limits their cost."""
+    rules = [
+        {
+            "rule": f"self.all(key, !key.matches('{OWNED_LABEL}'))",
+            "message": "labels of kubernetes.io, k8s.io, helm.sh and quorate.dev are not allowed",
+        },
+        {
+            "rule": "self.all(key, key.matches('^([a-z0-9.-]+/)?[A-Za-z0-9][A-Za-z0-9_.-]*$'))",
+            "message": "the key of a label is a name, or a domain, a slash and a name",
+        },
+    ]
+    return {
+        "type": "object",
+        "description": "Labels of all objects that the operator makes for the Quorum, and of their "
+        "pods, but not of volume claims. A change restarts the pods, as a rollout.",
+        "additionalProperties": {"type": "string", "maxLength": 63, "pattern": LABEL_VALUE},
+        "maxProperties": 16,
+        "x-kubernetes-validations": rules,
+    }
+
+
 def _names() -> Schema:
     return _array(text(maxLength=LABEL_MAX), maxItems=64)
 

@@ -110,7 +110,7 @@ def _object(quorum: QuorumResource, api: str, kind: str, name: str, **content: A
     metadata = {
         "name": name,
         "namespace": quorum.namespace,
-        "labels": naming.labels(quorum.name),
+        "labels": quorum.common_labels | naming.labels(quorum.name),
         "ownerReferences": [quorum.owner],
     }
     return {"apiVersion": api, "kind": kind, "metadata": metadata, **content}
@@ -290,7 +290,11 @@ def _stateful_set(quorum: QuorumResource) -> Object:
             },
             "template": {
                 "metadata": {
-                    "labels": {**(template.get("labels") or {}), **naming.labels(quorum.name)},
+                    "labels": {
+                        **quorum.common_labels,
+                        **(template.get("labels") or {}),
+                        **naming.labels(quorum.name),
+                    },
                     "annotations": template.get("annotations") or {},
                 },
                 "spec": _pod_spec(quorum, template),
@@ -301,7 +305,7 @@ def _stateful_set(quorum: QuorumResource) -> Object:
 
 
 def claim_template(quorum: QuorumResource) -> Object:
-    """The template of the volume claims."""
+    """The template of the volume claims, which cannot be changed: without the common labels."""
     spec: Object = {
         "accessModes": ["ReadWriteOnce"],
         "resources": {"requests": {"storage": quorum.volume_size}},

@@ -20,7 +20,8 @@ POD_FIELDS = ("nodeSelector", "tolerations", "affinity", "imagePullSecrets", "pr
 
 def labels(quorum: QuorumResource) -> dict[str, str]:
     """The labels of the Job and its pods. They wake the Quorum, and select no controller."""
-    return {**naming.labels(quorum.name), naming.COMPONENT_LABEL: "restore"}
+    own = {**naming.labels(quorum.name), naming.COMPONENT_LABEL: "restore"}
+    return quorum.common_labels | own
 
 
 def restore_run(kube: Kube, quorum: QuorumResource, found: Object | None) -> JobRun | None:

@@ -78,6 +78,11 @@ class QuorumResource:
         return found
 
     @property
+    def common_labels(self) -> dict[str, str]:
+        """The labels of all of its objects and pods, besides the operator's."""
+        return {**self.part("commonLabels")}
+
+    @property
     def replicas(self) -> int:
         return int(self.spec.get("replicas", 3))
 

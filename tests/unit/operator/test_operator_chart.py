@@ -117,6 +117,7 @@ def test_the_quorum_satisfies_its_own_schema(helm: str) -> None:
         "quorum.migration.tls.secretName=zk",
         "quorum.config.x=1",
         "quorum.podTemplate.spread.zones=Required",
+        "commonLabels.team=a",
         'quorum.clients=[{"name":"app","superUser":true}]',
     )
     spec = rendered(helm, *values, *ISSUER, *MIGRATION)["Quorum/x"]["spec"]
@@ -342,6 +343,8 @@ def test_all_objects_have_the_common_labels(helm: str) -> None:
         if each["metadata"].get("labels", {}).get("team") != "a" and each["kind"] != "Pod"
     ]
     assert without == []
+    assert made["Quorum/x"]["spec"]["commonLabels"] == {"team": "a"}
+    assert "commonLabels" not in rendered(helm)["Quorum/x"]["spec"]
 
 
 README = (CHART / "README.md").read_text()
@@ -595,6 +598,7 @@ def test_the_pipeline_is_scheduled_with_what_it_needs_to_connect(helm: str, tls:
             [
                 f"quorum.podTemplate.topologySpreadConstraints=[{SPREAD}]",
                 "quorum.podTemplate.spread.zones=Required",
+                "commonLabels.team=a",
             ],
             "maxItems",
         ),
@@ -605,6 +609,7 @@ def test_the_pipeline_is_scheduled_with_what_it_needs_to_connect(helm: str, tls:
         (["operator.logLevel=loud"], "'debug', 'info'"),
         (['operator.extraEnv=[{"name":"QUORATE_OPERATOR_IDENTITY"}]'], "'not' failed"),
         (['commonLabels={"app.kubernetes.io/name":"x"}'], "'not' failed"),
+        (['commonLabels={"quorate.dev/client":"true"}'], "'not' failed"),
     ],
 )
 def test_nonsense_is_refused_with_its_place(helm: str, values: list[str], said: str) -> None:

@@ -1,13 +1,15 @@
-"""What `spec.podTemplate` makes of the pods: where they run, and their variables."""
+"""What `spec.podTemplate` makes of the pods: where they run, their variables and labels."""
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from quorate_operator import crd_pod, manifests, naming
+from quorate_operator import crd_pod, manifests, naming, recovery
 from quorate_operator import plan as p
 from quorate_operator.resource import QuorumResource
 
@@ -120,6 +122,81 @@ def test_no_further_variable_has_the_name_of_an_operators() -> None:
 def test_the_chart_rejects_the_same_variables() -> None:
     text = (CHART / "values.schema.json").read_text()
     assert f'"not": {{"pattern": "{crd_pod.OWN_VARIABLE}"}}' in text
+
+
+# --- labels ---------------------------------------------------------------------------------------
+
+TEAM = {"team": "a", "example.com/cost-centre": "7"}
+
+
+def labelled(**more: Any) -> QuorumResource:
+    spec = {"image": "x", "replicas": 3, "commonLabels": TEAM, **more}
+    return QuorumResource("q", "lab", uid="u", spec=spec)
+
+
+def test_common_labels_are_on_all_objects_and_pods_and_in_no_selector() -> None:
+    quorum = labelled(external={"type": "LoadBalancer"})
+    made = [*manifests.objects(quorum).values()]
+    made += [manifests.record(quorum, "c", adopted=False), manifests.marker(quorum, "c")]
+    made += [manifests.secret(quorum, "s", {}, "Opaque"), recovery.job(restored(), "c")]
+    for each in made:
+        assert each["metadata"]["labels"].items() >= TEAM.items(), each["kind"]
+    found = manifests.objects(quorum)["StatefulSet/q"]["spec"]
+    assert found["template"]["metadata"]["labels"] == TEAM | naming.labels("q")
+    job = recovery.job(restored(), "c")["spec"]["template"]["metadata"]["labels"]
+    assert job.items() >= TEAM.items()
+    without = manifests.objects(replace(quorum, spec={**quorum.spec, "commonLabels": {}}))
+    # Neither can be changed, so an API server would reject the StatefulSet.
+    for field in ("selector", "volumeClaimTemplates", "serviceName"):
+        assert found[field] == without["StatefulSet/q"]["spec"][field]
+    assert recovery.claim(restored())["metadata"]["labels"] == naming.labels("q")
+    assert not (set(TEAM) & set(selectors(made)))
+
+
+def restored() -> QuorumResource:
+    return labelled(bootstrap={"recovery": {"source": {"s3": {"url": "s3://a/b"}}}})
+
+
+def selectors(node: Any, inside: bool = False) -> Iterator[str]:
+    """The keys of all selectors in objects."""
+    if isinstance(node, dict):
+        for name, value in node.items():
+            if inside:
+                yield name
+            yield from selectors(value, inside or "elector" in name or name == "matchLabels")
+    elif isinstance(node, list):
+        for each in node:
+            yield from selectors(each, inside)
+
+
+def test_labels_of_the_pods_win_over_common_ones_and_the_operators_over_both() -> None:
+    common = {"team": "a", naming.INSTANCE_LABEL: "other"}
+    quorum = labelled(commonLabels=common, podTemplate={"labels": {"team": "b"}})
+    found = manifests.objects(quorum)["StatefulSet/q"]
+    assert found["spec"]["template"]["metadata"]["labels"] == {"team": "b"} | naming.labels("q")
+    assert found["metadata"]["labels"] == {"team": "a"} | naming.labels("q")
+
+
+@pytest.mark.parametrize(
+    ("key", "is_owned"),
+    [
+        ("app.kubernetes.io/name", True),
+        ("kubernetes.io/os", True),
+        ("pod-security.kubernetes.io/enforce", True),
+        ("app.k8s.io/name", True),
+        ("helm.sh/chart", True),
+        ("quorate.dev/client", True),
+        ("team", False),
+        ("notkubernetes.io/a", False),
+        ("kubernetes.io.example.com/a", False),
+    ],
+)
+def test_keys_that_others_own_are_rejected(key: str, is_owned: bool) -> None:
+    assert bool(re.search(crd_pod.OWNED_LABEL, key)) == is_owned
+    rules = [each["rule"] for each in crd_pod.common_labels()["x-kubernetes-validations"]]
+    assert f"self.all(key, !key.matches('{crd_pod.OWNED_LABEL}'))" in rules
+    names = json.loads((CHART / "values.schema.json").read_text())["properties"]["commonLabels"]
+    assert names["propertyNames"]["not"]["pattern"] == crd_pod.OWNED_LABEL
 
 
 # --- a member moves to another zone ---------------------------------------------------------------

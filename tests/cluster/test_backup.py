@@ -106,7 +106,7 @@ def recovering(spec: Object, folder: str) -> Object:
 
 
 def test_everything_acknowledged_before_the_loss_of_all_disks_is_restored(lab: Lab) -> None:
-    lab.install()
+    lab.install("operator.backups=true")
     lab.until_ready(3)
     spec = lab.quorum["spec"]
     size = {"requests": {"storage": "128Mi"}}

@@ -67,7 +67,7 @@ async def transfer(client: QuorumClient) -> None:
 
 def test_a_client_outside_appends_while_the_leader_changes(lab: Lab, tmp_path: Path) -> None:
     """NodePort, with the address of a machine: nothing restarts, and the certificates name it."""
-    lab.install(STEADY)
+    lab.install(STEADY, "operator.externalAccess=true")
     lab.until_ready(3)
     before = lab.starts()
     external = {"type": "NodePort", "hosts": [machine_address(lab)] * 3}

@@ -78,6 +78,25 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- include "quorate.commonLabels" . }}
 {{- end -}}
 
+{{/* Whether the operator may delete Services. "" if not. An upgrade that removes quorum.external leaves the permission. */}}
+{{- define "quorate.externalAccess" -}}
+{{- $quorum := .Values.quorum }}
+{{- if not (kindIs "invalid" .Values.operator.externalAccess) }}
+{{- ternary "true" "" .Values.operator.externalAccess }}
+{{- else if $quorum.enabled }}
+{{- $live := lookup "quorate.dev/v1alpha1" "Quorum" .Release.Namespace (include "quorate.quorum" .) | default dict }}
+{{- if or $quorum.external (dig "spec" "external" dict $live) }}true{{ end }}
+{{- end }}
+{{- end -}}
+
+{{/* Whether the operator may run backups and restores. "" if not. */}}
+{{- define "quorate.backups" -}}
+{{- if not (kindIs "invalid" .Values.operator.backups) }}
+{{- ternary "true" "" .Values.operator.backups }}
+{{- else if and .Values.quorum.enabled (dig "recovery" dict (.Values.quorum.bootstrap | default dict)) }}true
+{{- end }}
+{{- end -}}
+
 {{/* The operator's permissions for the objects of a namespace. */}}
 {{- define "quorate.rules" -}}
 - apiGroups: [quorate.dev]
@@ -85,13 +104,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
   verbs: [get, list, watch]
 - apiGroups: [quorate.dev]
   resources: [quorums/status]
-  verbs: [get, patch]
+  verbs: [patch]
+# Without operator.backups too, so that a QuorumBackup shows what the operator lacks.
 - apiGroups: [quorate.dev]
   resources: [quorumbackups]
   verbs: [get, list]
 - apiGroups: [quorate.dev]
   resources: [quorumbackups/status]
-  verbs: [get, patch]
+  verbs: [patch]
+# It is deleted only to be created again, without its pods, for another StorageClass.
 - apiGroups: [apps]
   resources: [statefulsets]
   {{- if dig "recreateStatefulSets" false .Values.operator }}
@@ -99,37 +120,55 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
   {{- else }}
   verbs: [get, list, watch, create, patch]
   {{- end }}
+{{- if include "quorate.backups" . }}
+# A continuous backup is a Deployment, a scheduled one a CronJob; one is deleted when a backup becomes the other.
 - apiGroups: [apps]
   resources: [deployments]
   verbs: [get, create, patch, delete]
 - apiGroups: [batch]
   resources: [cronjobs]
   verbs: [get, create, patch, delete]
+# The runs of a schedule are listed. A restore is a Job, on the volume claim of the first pod.
 - apiGroups: [batch]
   resources: [jobs]
   verbs: [get, list, create]
 - apiGroups: [""]
+  resources: [persistentvolumeclaims]
+  verbs: [create]
+{{- end }}
+# Deleted to restart them. The StatefulSet's controller makes them.
+- apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch, delete]
+# Changed to expand volumes. They are made by the StatefulSet's controller, and never deleted.
 - apiGroups: [""]
   resources: [persistentvolumeclaims]
   {{- if dig "expandVolumes" false .Values.operator }}
-  verbs: [get, list, watch, create, patch]
+  verbs: [get, list, watch, patch]
   {{- else }}
-  verbs: [get, list, watch, create]
+  verbs: [get, list, watch]
   {{- end }}
+# Those for clients outside the cluster are deleted when they are no longer wanted; all others stay.
 - apiGroups: [""]
   resources: [services]
+  {{- if include "quorate.externalAccess" . }}
   verbs: [get, list, watch, create, patch, delete]
+  {{- else }}
+  verbs: [get, list, watch, create, patch]
+  {{- end }}
+# The record and the marker of the bootstrap, which are immutable.
 - apiGroups: [""]
   resources: [configmaps]
   verbs: [get, create]
+# Those of StatefulSets tell why a pod is rejected. Its own are written, and counted.
 - apiGroups: [""]
   resources: [events]
   verbs: [list, watch, create, patch]
+# Deleted for a single voter.
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
   verbs: [get, list, watch, create, patch, delete]
+# Deleted with quorum.networkPolicy.enabled=false.
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
   verbs: [get, list, watch, create, patch, delete]

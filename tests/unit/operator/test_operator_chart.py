@@ -434,7 +434,12 @@ def test_values_of_an_earlier_chart_do_not_have_the_new_ones(helm: str) -> None:
     new = ("commonLabels", "fixedUserIds", "quorum.authorization", "quorum.clients")
     new += ("quorum.rollout", "quorum.hibernated", "operator.allowedImages", "operator.extraEnv")
     new += ("operator.logLevel", "operator.logFormat", "operator.watchSecrets")
-    new += ("operator.podLabels", "operator.networkPolicy.metricsFrom")
+    new += (
+        "operator.backups",
+        "operator.externalAccess",
+        "operator.podLabels",
+        "operator.networkPolicy.metricsFrom",
+    )
     made = rendered(helm, *(f"{name}=null" for name in new))
     assert _environment(made)["QUORATE_OPERATOR_LOG_LEVEL"] == "info"
     assert made["Quorum/x"]["spec"]["hibernated"] is False

@@ -1,5 +1,10 @@
+{{/* The names of pods, which are host names, begin with it: a name that is cut could be that of another release. */}}
 {{- define "quorate.quorum" -}}
-{{- default .Release.Name .Values.quorum.name | trunc 40 | trimSuffix "-" -}}
+{{- $name := default .Release.Name .Values.quorum.name -}}
+{{- if and .Values.quorum.enabled (gt (len $name) 40) -}}
+{{- fail (printf "the release's name %s is longer than 40 characters: set quorum.name (%s for a release that exists)" $name ($name | trunc 40 | trimSuffix "-")) -}}
+{{- end -}}
+{{- $name -}}
 {{- end -}}
 
 {{- define "quorate.operator" -}}

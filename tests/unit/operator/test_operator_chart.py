@@ -145,6 +145,21 @@ def test_a_quorum_can_begin_with_a_backup(helm: str) -> None:
     assert "bootstrap" not in rendered(helm)["Quorum/x"]["spec"]
 
 
+def test_the_name_of_a_release_is_not_cut(helm: str) -> None:
+    long = "a" * 41
+
+    def template(*values: str) -> subprocess.CompletedProcess[str]:
+        return run(helm, "template", long, str(CHART), *KUBE, *sets(values))
+
+    for rest in ((), ("prometheusRules.enabled=true", "brokers.enabled=true")):
+        done = template(*rest)
+        assert done.returncode
+        assert f"{long} is longer than 40 characters: set quorum.name" in done.stderr
+        assert template("quorum.name=meta", *rest).returncode == 0
+    assert template("quorum.enabled=false", "prometheusRules.enabled=true").returncode == 0
+    assert run(helm, "template", long[1:], str(CHART), *KUBE).returncode == 0
+
+
 def test_the_operator_alone(helm: str) -> None:
     made = rendered(helm, "quorum.enabled=false")
     assert "Quorum/x" not in made

@@ -1,5 +1,5 @@
 {{- define "kafka.quorum" -}}
-{{- default .Release.Name .Values.quorate.quorum.name | trunc 40 | trimSuffix "-" -}}
+{{- include "quorate.quorum" (dict "Values" .Values.quorate "Release" .Release) -}}
 {{- end -}}
 
 {{- define "kafka.selector" -}}

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from tests.cluster.lab import CHART, ROOT
-from tests.unit.operator.test_operator_chart import KUBE, SCHEDULING, helm, run
+from tests.unit.operator.test_operator_chart import KUBE, SCHEDULING, helm, pod_specs, run
 
 __all__ = ["helm"]  # a fixture
 
@@ -92,6 +92,15 @@ def test_users_choose_where_the_brokers_run(helm: str, chart: Path) -> None:
     done = run(helm, "template", "x", str(chart), *KUBE, f"--set-json={wrong}")
     assert done.returncode
     assert "'Exists', 'Equal'" in done.stderr
+
+
+@pytest.mark.parametrize("is_fixed", [True, False])
+def test_the_platform_may_assign_user_ids(helm: str, chart: Path, is_fixed: bool) -> None:
+    specs = pod_specs(rendered(helm, chart, {"quorate": {"fixedUserIds": is_fixed}}))
+    context = specs["StatefulSet/x-broker"]["securityContext"]
+    ids = dict.fromkeys(("runAsUser", "runAsGroup", "fsGroup"), 10001) if is_fixed else {}
+    others = {"runAsNonRoot", "fsGroupChangePolicy", "seccompProfile"}
+    assert {name: value for name, value in context.items() if name not in others} == ids
 
 
 def test_no_brokers_are_an_error(helm: str, chart: Path) -> None:

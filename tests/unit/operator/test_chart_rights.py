@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.operator.fake_api import Object, RefusedError, created
 from tests.unit.operator.stepping import Lab
-from tests.unit.operator.test_operator_chart import helm, rendered, rules
+from tests.unit.operator.test_operator_chart import documents, environment, helm, rendered, rules
 from tests.unit.operator.test_operator_external import PORTS, secured
 
 __all__ = ["helm", "secured"]  # fixtures
@@ -16,6 +16,7 @@ BACKUP_RIGHTS = {("deployments", verb) for verb in ("get", "create", "patch", "d
 }
 BACKUP_RIGHTS |= {("jobs", verb) for verb in ("get", "list", "create")}
 BACKUP_RIGHTS |= {("persistentvolumeclaims", "create")}
+CLAIMS = "persistentvolumeclaims"
 SERVICES = ("services", "delete")
 EXTERNAL = 'quorum.external={"type":"LoadBalancer"}'
 RECOVERY = 'quorum.bootstrap={"recovery":{"source":{"s3":{"url":"s3://a/b"}}}}'
@@ -31,6 +32,86 @@ def rights(helm: str, *values: str) -> set[tuple[str, str]]:
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
+
+
+@pytest.mark.parametrize("is_wide", [False, True])
+def test_rights_name_what_they_are_for(helm: str, is_wide: bool) -> None:
+    """No wildcards, and no Secrets of the whole cluster."""
+    made = rendered(helm, f"operator.clusterWide={str(is_wide).lower()}")
+    for name, rule in rules(made):
+        assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]], name
+        if "secrets" in rule["resources"]:
+            assert name.startswith("Role/"), name
+    kinds = {each["kind"] for each in made.values() if each["metadata"]["name"] == "lab-x-operator"}
+    assert kinds == ({"ClusterRole", "ClusterRoleBinding"} if is_wide else {"Role", "RoleBinding"})
+
+
+@pytest.mark.parametrize("is_wide", [False, True])
+def test_an_operator_of_several_namespaces_has_a_role_in_each(helm: str, is_wide: bool) -> None:
+    wide = f"operator.clusterWide={str(is_wide).lower()}"
+    (*found,) = documents(helm, wide, 'operator.namespaces=["team", "lab", "other"]')
+    roles = {
+        each["metadata"]["namespace"]: {
+            name for rule in each["rules"] for name in rule["resources"]
+        }
+        for each in found
+        if each["kind"] == "Role" and each["metadata"]["name"] == "lab-x-operator"
+    }
+    bound = [
+        each["metadata"]["namespace"]
+        for each in found
+        if each["kind"] == "RoleBinding" and each["metadata"]["name"] == "lab-x-operator"
+    ]
+    assert sorted(bound) == sorted(roles)
+    expected = {"secrets"} if is_wide else {"secrets", "leases", "quorums", "statefulsets", "pods"}
+    for namespace in ("team", "other"):
+        assert roles[namespace] >= expected
+        assert is_wide == ("quorums" not in roles[namespace])
+    assert ("lab" in roles) == (not is_wide), "its own Secrets are in the Role x-operator-own"
+    (watched,) = {
+        each["value"]
+        for document in found
+        if document["kind"] == "Deployment"
+        for each in document["spec"]["template"]["spec"]["containers"][0]["env"]
+        if each["name"] == "QUORATE_OPERATOR_NAMESPACE"
+    }
+    assert watched == ("" if is_wide else "lab,team,other")
+    everywhere = {
+        name
+        for each in found
+        if each["kind"] == "ClusterRole"
+        for rule in each["rules"]
+        for name in rule["resources"]
+    }
+    assert ("leases" in everywhere) == is_wide
+    assert "secrets" not in everywhere
+
+
+def test_the_permission_to_list_secrets_can_be_withheld(helm: str) -> None:
+    for is_watching in (True, False):
+        made = rendered(helm, f"operator.watchSecrets={str(is_watching).lower()}")
+        (rule,) = (rule for _, rule in rules(made) if "secrets" in rule["resources"])
+        assert ({"list", "watch"} <= set(rule["verbs"])) == is_watching
+        assert environment(made)["QUORATE_OPERATOR_WATCH_SECRETS"] == str(is_watching).lower()
+
+
+def test_the_permission_to_change_claims_is_opt_in(helm: str) -> None:
+    for is_expanding in (None, True, False):
+        given = (
+            [] if is_expanding is None else [f"operator.expandVolumes={str(is_expanding).lower()}"]
+        )
+        (rule,) = (r for _, r in rules(rendered(helm, *given)) if CLAIMS in r["resources"])
+        assert ("patch" in rule["verbs"]) == bool(is_expanding)
+        assert "delete" not in rule["verbs"]
+
+
+def test_the_permission_to_delete_stateful_sets_is_opt_in(helm: str) -> None:
+    for is_recreating in (None, True, False):
+        shown = str(is_recreating).lower()
+        given = [] if is_recreating is None else [f"operator.recreateStatefulSets={shown}"]
+        found = rules(rendered(helm, *given))
+        (rule,) = (r for _, r in found if "statefulsets" in r["resources"])
+        assert ("delete" in rule["verbs"]) == bool(is_recreating)
 
 
 @pytest.mark.parametrize(

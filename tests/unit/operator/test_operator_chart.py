@@ -18,13 +18,13 @@ import pytest
 import yaml
 from quorate_operator import certificates, crd, naming
 from quorate_operator.metrics import OperatorMetrics
+from quorate_operator.resource import QuorumResource
 
 from tests.cluster.lab import CHART, TOOLS, helm_program
 from tests.tools import values_schema
 from tests.tools.documents import block, command_lines
 
 Object = dict[str, Any]
-CLAIMS = "persistentvolumeclaims"
 KUBE = ("--kube-version", "1.34.0")  # without a cluster helm assumes an old one
 MIGRATION = (
     "quorum.firstNodeId=3000",
@@ -160,6 +160,16 @@ def test_the_name_of_a_release_is_not_cut(helm: str) -> None:
     assert run(helm, "template", long[1:], str(CHART), *KUBE).returncode == 0
 
 
+def test_the_manifest_may_leave_the_number_of_voters_open(helm: str) -> None:
+    """A tool that applies it again does not undo `kubectl scale`. A new Quorum has three."""
+    assert "replicas" not in rendered(helm, "quorum.replicas=null")["Quorum/x"]["spec"]
+    version = crd.definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    spec = version["properties"]["spec"]
+    assert spec["properties"]["replicas"]["default"] == 3
+    assert "replicas" not in spec["required"]
+    assert QuorumResource("x", "lab", spec={"image": "x"}).desired.replicas == 3
+
+
 def test_the_operator_alone(helm: str) -> None:
     made = rendered(helm, "quorum.enabled=false")
     assert "Quorum/x" not in made
@@ -173,87 +183,7 @@ def rules(made: dict[str, Object]) -> Iterable[tuple[str, Object]]:
                 yield name, rule
 
 
-@pytest.mark.parametrize("is_wide", [False, True])
-def test_rights_name_what_they_are_for(helm: str, is_wide: bool) -> None:
-    """No wildcards, and no Secrets of the whole cluster."""
-    made = rendered(helm, f"operator.clusterWide={str(is_wide).lower()}")
-    for name, rule in rules(made):
-        assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]], name
-        if "secrets" in rule["resources"]:
-            assert name.startswith("Role/"), name
-    kinds = {each["kind"] for each in made.values() if each["metadata"]["name"] == "lab-x-operator"}
-    assert kinds == ({"ClusterRole", "ClusterRoleBinding"} if is_wide else {"Role", "RoleBinding"})
-
-
-@pytest.mark.parametrize("is_wide", [False, True])
-def test_an_operator_of_several_namespaces_has_a_role_in_each(helm: str, is_wide: bool) -> None:
-    wide = f"operator.clusterWide={str(is_wide).lower()}"
-    (*found,) = documents(helm, wide, 'operator.namespaces=["team", "lab", "other"]')
-    roles = {
-        each["metadata"]["namespace"]: {
-            name for rule in each["rules"] for name in rule["resources"]
-        }
-        for each in found
-        if each["kind"] == "Role" and each["metadata"]["name"] == "lab-x-operator"
-    }
-    bound = [
-        each["metadata"]["namespace"]
-        for each in found
-        if each["kind"] == "RoleBinding" and each["metadata"]["name"] == "lab-x-operator"
-    ]
-    assert sorted(bound) == sorted(roles)
-    expected = {"secrets"} if is_wide else {"secrets", "leases", "quorums", "statefulsets", "pods"}
-    for namespace in ("team", "other"):
-        assert roles[namespace] >= expected
-        assert is_wide == ("quorums" not in roles[namespace])
-    assert ("lab" in roles) == (not is_wide), "its own Secrets are in the Role x-operator-own"
-    (watched,) = {
-        each["value"]
-        for document in found
-        if document["kind"] == "Deployment"
-        for each in document["spec"]["template"]["spec"]["containers"][0]["env"]
-        if each["name"] == "QUORATE_OPERATOR_NAMESPACE"
-    }
-    assert watched == ("" if is_wide else "lab,team,other")
-    everywhere = {
-        name
-        for each in found
-        if each["kind"] == "ClusterRole"
-        for rule in each["rules"]
-        for name in rule["resources"]
-    }
-    assert ("leases" in everywhere) == is_wide
-    assert "secrets" not in everywhere
-
-
-def test_the_permission_to_list_secrets_can_be_withheld(helm: str) -> None:
-    for is_watching in (True, False):
-        made = rendered(helm, f"operator.watchSecrets={str(is_watching).lower()}")
-        (rule,) = (rule for _, rule in rules(made) if "secrets" in rule["resources"])
-        assert ({"list", "watch"} <= set(rule["verbs"])) == is_watching
-        assert _environment(made)["QUORATE_OPERATOR_WATCH_SECRETS"] == str(is_watching).lower()
-
-
-def test_the_permission_to_change_claims_is_opt_in(helm: str) -> None:
-    for is_expanding in (None, True, False):
-        given = (
-            [] if is_expanding is None else [f"operator.expandVolumes={str(is_expanding).lower()}"]
-        )
-        (rule,) = (r for _, r in rules(rendered(helm, *given)) if CLAIMS in r["resources"])
-        assert ("patch" in rule["verbs"]) == bool(is_expanding)
-        assert "delete" not in rule["verbs"]
-
-
-def test_the_permission_to_delete_stateful_sets_is_opt_in(helm: str) -> None:
-    for is_recreating in (None, True, False):
-        shown = str(is_recreating).lower()
-        given = [] if is_recreating is None else [f"operator.recreateStatefulSets={shown}"]
-        found = rules(rendered(helm, *given))
-        (rule,) = (r for _, r in found if "statefulsets" in r["resources"])
-        assert ("delete" in rule["verbs"]) == bool(is_recreating)
-
-
-def _environment(made: dict[str, Object]) -> dict[str, Any]:
+def environment(made: dict[str, Object]) -> dict[str, Any]:
     spec = made["Deployment/x-operator"]["spec"]["template"]["spec"]
     return {each["name"]: each.get("value") for each in spec["containers"][0]["env"]}
 
@@ -282,7 +212,7 @@ def test_the_operators_pod_has_probes_and_what_is_configured(helm: str) -> None:
     port = container["ports"][0]
     assert container["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": port["name"]}
     assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": port["name"]}
-    variables = _environment(made)
+    variables = environment(made)
     assert variables["QUORATE_OPERATOR_HTTP_LISTENER"] == f":{port['containerPort']}"
     assert variables["QUORATE_OPERATOR_LOG_LEVEL"] == "debug"
     assert variables["QUORATE_OPERATOR_LOG_FORMAT"] == "json"
@@ -456,7 +386,7 @@ def test_values_of_an_earlier_chart_do_not_have_the_new_ones(helm: str) -> None:
         "operator.networkPolicy.metricsFrom",
     )
     made = rendered(helm, *(f"{name}=null" for name in new))
-    assert _environment(made)["QUORATE_OPERATOR_LOG_LEVEL"] == "info"
+    assert environment(made)["QUORATE_OPERATOR_LOG_LEVEL"] == "info"
     assert made["Quorum/x"]["spec"]["hibernated"] is False
     assert next(iter(pod_specs(made).values()))["securityContext"]["runAsUser"] == 10001
     assert made["Quorum/x"]["spec"]["authorization"] == {}
@@ -584,7 +514,7 @@ def test_the_pipeline_is_scheduled_with_what_it_needs_to_connect(helm: str, tls:
     [
         (["quorum.replicas=0"], "minimum"),
         (["quorum.replicas=10"], "maximum"),
-        (["quorum.replicas=three"], "want integer"),
+        (["quorum.replicas=three"], "integer"),
         (["quorum.replica=3"], "'replica' not allowed"),
         (["quorum.name=Meta"], "does not match pattern"),
         (["quorum.storage.size=lots"], "does not match pattern"),

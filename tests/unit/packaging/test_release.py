@@ -61,17 +61,14 @@ def test_the_workflow_installs_what_is_locked(jobs: dict[str, Any]) -> None:
 
 
 def test_actions_are_pinned(jobs: dict[str, Any]) -> None:
-    """By commit, with the version beside it; Docker's own by version."""
+    """By commit, with the version beside it."""
     used = re.findall(r"uses: (\S+?)@(\S+)(.*)", WORKFLOW.read_text())
     assert len(used) == sum("uses" in step for step in steps(jobs))
     pins = {name: (pin, comment) for name, pin, comment in used}
     assert len(pins) == len(set(used)), "one version of each action"
     for name, (pin, comment) in pins.items():
-        if name.startswith("docker/"):
-            assert re.fullmatch(r"v\d+", pin), name
-        else:
-            assert re.fullmatch(r"[0-9a-f]{40}", pin), name
-            assert re.fullmatch(r" # v\d+\.\d+\.\d+", comment), name
+        assert re.fullmatch(r"[0-9a-f]{40}", pin), name
+        assert re.fullmatch(r" # v\d+\.\d+\.\d+", comment), name
 
 
 def test_only_the_job_that_publishes_may_write(jobs: dict[str, Any]) -> None:

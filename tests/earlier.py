@@ -1,7 +1,4 @@
-"""An earlier version of Quorate from this repository's history, for quorums of mixed versions.
-
-Its sources alone are unpacked: it runs on the packages of this environment.
-"""
+"""An earlier version of Quorate from this repository's history: release 0.1.0."""
 
 from __future__ import annotations
 
@@ -29,16 +26,25 @@ class EarlierNode(Node):
         return {} if self.sources is None else {"PYTHONPATH": str(self.sources)}
 
 
-def unpack(folder: Path) -> Path:
-    """The earlier version's sources, for PYTHONPATH. Skips the test in a checkout without it."""
+def unpack_files(folder: Path, *names: str) -> None:
+    """The earlier version's files of these names; without names all. Skips the test in a checkout
+    without it.
+    """
     archived = subprocess.run(
-        ["git", "-C", str(ROOT), "archive", COMMIT, "services"], capture_output=True
+        ["git", "-C", str(ROOT), "archive", COMMIT, *names], capture_output=True
     )
     if archived.returncode != 0:
         why = archived.stderr.decode().strip().splitlines()[-1:]
         pytest.skip(f"commit {COMMIT[:7]} is not in this checkout (fetch all of history): {why}")
     # Not tarfile: before Python 3.11.4, the version of Debian 12 among them, it has no filters.
     subprocess.run(["tar", "-x", "-C", str(folder)], input=archived.stdout, check=True)
+
+
+def unpack(folder: Path) -> Path:
+    """The earlier version's sources, for PYTHONPATH: they run on the packages of this environment.
+    Skips the test in a checkout without them.
+    """
+    unpack_files(folder, "services")
     sources = folder / "services"
     variables = environment() | {"PYTHONPATH": str(sources)}
     found = subprocess.run(

@@ -43,6 +43,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--kafka", action="store_true", help="build an image of Kafka and run its brokers (slow)"
     )
     parser.addoption(
+        "--upgrade", action="store_true", help="build the images of 0.1.0 and upgrade it (slow)"
+    )
+    parser.addoption(
         "--defects", action="store_true", help="run the tests of defects that take minutes"
     )
 

@@ -345,7 +345,7 @@ class Writer:
                 "containers": [
                     {
                         "name": "writer",
-                        "image": spec["image"],
+                        "image": lab.images.controller,
                         "imagePullPolicy": "IfNotPresent",
                         "command": ["python", "-c", code],
                         "env": [

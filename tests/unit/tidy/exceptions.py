@@ -61,7 +61,10 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
         ),
     },
     "documented fields": {},
-    "missing files": {},
+    "missing files": {
+        "kustomization.yaml": "readers of docs/gitops.md make it",
+        "quorate.yaml": "readers of docs/gitops.md make it",
+    },
     "missing names": {},
 }
 """By rule: what is accepted, and why."""

@@ -181,7 +181,7 @@ def test_argo_cd_sees_the_health_of_a_backup(found: Object, health: str) -> None
 
 def run_lua(script: str, found: Object) -> str:
     """What the script says, in the Lua of Argo CD's version, 5.1."""
-    lua = pytest.importorskip("lupa.lua51", reason="needs lupa")
+    lua = pytest.importorskip("lupa.lua51", reason="needs the extra `test`")
     runtime = lua.LuaRuntime()
     runtime.globals()["obj"] = runtime.table_from(found, recursive=True)
     return str(runtime.execute(script)["status"])
@@ -209,7 +209,7 @@ FLUX = [
 @pytest.mark.parametrize(("found", "outcome"), FLUX)
 def test_flux_sees_the_health_of_a_quorum(found: Object, outcome: str) -> None:
     """The first expression that is true decides, in Flux's order."""
-    celpy = pytest.importorskip("celpy", reason="needs cel-python")
+    celpy = pytest.importorskip("celpy", reason="needs cel-python, which no extra has")
     (check,) = manifest("Kustomization", "kustomize.toolkit")["spec"]["healthCheckExprs"]
     environment = celpy.Environment()
     fields = {name: celpy.json_to_cel(json.loads(json.dumps(each))) for name, each in found.items()}

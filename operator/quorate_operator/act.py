@@ -245,16 +245,18 @@ class Actor(ObjectWriter):
         """Apply each object: one that is rejected does not keep the others from being applied."""
         wanted = manifests.objects(as_made(quorum, seen.stateful_set))
         failures: dict[str, str] = {}
-        for name in names:
+        untried: tuple[str, ...] = ()
+        for number, name in enumerate(names, 1):
             try:
                 await self._apply_one(quorum, seen, name, wanted.get(name))
             except (KubeError, certificates.CertificateError, ActionFailedError) as error:
                 failures[name] = str(error)
                 if isinstance(error, KubeError) and error.may_pass:
-                    break  # the server does not answer: the other objects would fail, too
+                    untried = names[number:]  # the server does not answer: they would fail, too
+                    break
         if failures:
             shown = "; ".join(f"{name}: {text}" for name, text in failures.items())
-            raise ActionFailedError(f"ApplyObjects: {shown}", failures)
+            raise ActionFailedError(f"ApplyObjects: {shown}", failures, untried)
 
     async def _apply_one(
         self, quorum: QuorumResource, seen: Snapshot, name: str, wanted: Object | None

@@ -9,8 +9,8 @@ Rules:
    delays the reaction by at most READ_S.
 3. A failed watch restarts after a growing pause (the client itself would retry at once). It has a
    read timeout, so that a dead connection ends it.
-4. What fails is repeated with a growing delay (`backoff`), and reported once (`events`). The
-   operator's own changes of the status wake nothing.
+4. What fails is repeated with a growing delay (`backoff`), and reported once (`events`). So is what
+   succeeds and does not last. The operator's own changes of the status wake nothing.
 5. Without the lease, the operator neither observes nor changes anything. When it loses the lease,
    it stops (`LeaseLostError`). The same holds for a namespace that another operator tends
    (`claims`).
@@ -38,6 +38,7 @@ from quorate_operator.claims import NamespaceClaims
 from quorate_operator.events import EventRecorder
 from quorate_operator.identity import GivenIdentity, Identity
 from quorate_operator.kube import Kube, KubeError
+from quorate_operator.lasting import stamps, stamps_of_objects, why_undone
 from quorate_operator.lease import LeaderLease
 from quorate_operator.metrics import OperatorMetrics, ReportedQuorum
 from quorate_operator.naming import Object
@@ -336,7 +337,7 @@ class Operator:
         if not await self._read(key, worker):
             return None
         quorum, seen = await self._observe(worker)
-        planned = plan(quorum.desired, seen.observed)
+        planned, seen = await self._plan(quorum, worker, seen)
         worker.unread = _Unread()
         worker.waits = worker.waits + 1 if planned == worker.planned else 0
         worker.planned = planned
@@ -383,9 +384,32 @@ class Operator:
         tls = _tls(quorum, worker)
         probe = worker.identity.probe if tls is not None and worker.identity is not None else None
         seen = await self._observer.poll(quorum, read, tls, probe)
-        observed = replace(seen.observed, failures=worker.backoff.failures)
+        stale = seen.observed.stale
+        if worker.backoff.have_been_undone(stale):
+            for name, stamp in stamps_of_objects(stale, quorum, seen).items():
+                worker.backoff.supersede(name, stamp)
         worker.observed_s = time.time()
-        return quorum, replace(seen, observed=observed)
+        return quorum, _with_failures(seen, worker)
+
+    async def _plan(
+        self, quorum: QuorumResource, worker: _Worker, seen: Snapshot
+    ) -> tuple[OperatorPlan, Snapshot]:
+        """Plan. What was done a moment ago, and is to be done again and again, has failed."""
+        while True:
+            planned = plan(quorum.desired, seen.observed)
+            if (action := planned.action) is None:
+                return planned, seen
+            known = stamps(action, quorum, seen)
+            undone = [
+                name for name, stamp in known.items() if worker.backoff.is_undone(name, stamp)
+            ]
+            if not undone:
+                return planned, seen
+            for name in undone:
+                text = await asyncio.to_thread(why_undone, self._kube, quorum, action, name)
+                LOGGER.warning("%s/%s: %s: %s", quorum.namespace, quorum.name, name, text)
+                worker.backoff.undone(name, text)
+            seen = _with_failures(seen, worker)
 
     async def _is_unchanged(self, worker: _Worker) -> bool:
         """Ask the nodes, and report their state. Return False if something is to be done now."""
@@ -403,12 +427,14 @@ class Operator:
         quorum = worker.quorum
         assert quorum is not None
         failures: dict[str, str] = {}
+        untried: Collection[str] = ()
         try:
             actor = self.actor(quorum.namespace)
             await actor.act(action, quorum, seen, _tls(quorum, worker))
         except ActionFailedError as error:
             LOGGER.warning("%s/%s: %s", quorum.namespace, quorum.name, error)
             failures |= error.failures or dict.fromkeys(targets(action), str(error))
+            untried = error.untried
         self._metrics.acted(type(action).__name__, is_done=not failures)
         is_object = isinstance(
             action, ApplyObjects | CreateStatefulSet | RecreateStatefulSet | ExpandVolume
@@ -418,7 +444,9 @@ class Operator:
                 worker.backoff.failed(target, text)
             else:
                 worker.backoff.failed(target, text, QUORUM_RETRY_MAX_S)
-        worker.backoff.succeeded(set(targets(action)) - set(failures))
+        for target, stamp in stamps(action, quorum, seen).items():
+            if target not in failures and target not in untried:
+                worker.backoff.succeeded(target, stamp)
         worker.is_changed = True
         return not failures
 
@@ -426,10 +454,10 @@ class Operator:
         """Report a failure. Return the plan that remains; its action needs another observation."""
         quorum = worker.quorum
         assert quorum is not None
-        observed = replace(seen.observed, failures=worker.backoff.failures)
-        remaining = plan(quorum.desired, observed)
+        seen = _with_failures(seen, worker)
+        remaining = plan(quorum.desired, seen.observed)
         worker.planned = remaining
-        await self._report(worker, replace(seen, observed=observed), has_acted=True)
+        await self._report(worker, seen, has_acted=True)
         return remaining
 
     async def _not_observed(self, worker: _Worker, error: Exception) -> float:
@@ -496,6 +524,11 @@ class Operator:
             await asyncio.to_thread(record)
         except KubeError as error:
             LOGGER.warning("%s/%s: cannot record: %s", quorum.namespace, quorum.name, error)
+
+
+def _with_failures(seen: Snapshot, worker: _Worker) -> Snapshot:
+    """The snapshot with the failures whose next attempt is not due now."""
+    return replace(seen, observed=replace(seen.observed, failures=worker.backoff.failures))
 
 
 def _identify(quorum: QuorumResource, worker: _Worker, read: Snapshot) -> None:

@@ -13,6 +13,8 @@ Source: Kubernetes, "Server-Side Apply", "Upgrading from client-side apply to se
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+
 from quorate_operator.naming import KIND, Object
 
 SPEC, REPLICAS = "f:spec", "f:replicas"
@@ -80,3 +82,31 @@ def _union(one: Object, other: Object) -> Object:
     for name, value in other.items():
         result[name] = _union(result.get(name) or {}, value)
     return result
+
+
+def last_manager(found: Object, annotation: str, own: Collection[str]) -> str:
+    """The manager that changed an object last, if it is none of `own`; "" if that is unknown.
+
+    It owns the annotation, or has changed other fields since one of `own` changed some.
+    """
+    entries = [e for e in found["metadata"].get("managedFields") or () if not e.get("subresource")]
+    others = [each for each in entries if each.get("manager") not in own]
+    path = ("f:metadata", "f:annotations", f"f:{annotation}")
+    owners = [each for each in others if _has(each.get("fieldsV1") or {}, path)]
+    applied_at = max((_time(each) for each in entries if each not in others), default="")
+    later = [each for each in others if _time(each) >= applied_at and _time(each)]
+    last = max(owners or later, key=_time, default=None)
+    return "" if last is None else str(last.get("manager") or "")
+
+
+def _has(fields: Object, path: Iterable[str]) -> bool:
+    for name in path:
+        if name not in fields:
+            return False
+        fields = fields[name]
+    return True
+
+
+def _time(entry: Object) -> str:
+    """When an entry changed. Timestamps compare as text."""
+    return str(entry.get("time") or "")

@@ -9,8 +9,9 @@ and `OperatorPlan.refusals` lists what the plan holds back:
     final. Invalid number of voters or ids: nothing.
     Something keeps objects from being as desired: the template or a setting is invalid, or the
     template uses an image or a Secret that it may not use; foreign objects have names of this
-    Quorum's objects; the authority cannot sign certificates; the API server rejects an object. A
-    new quorum is not started; an existing one is maintained with the objects that it has.
+    Quorum's objects; the authority cannot sign certificates; the API server rejects an object, or
+    another program changes it back. A new quorum is not started; an existing one is maintained with
+    the objects that it has.
     Then the Kubernetes objects themselves: those that pods need, and the StatefulSet.
  1. Not bootstrapped: create the record, then format the seed standalone, once, or restore a backup
     to its volume before there are pods. When a leader has been seen, create the marker; after that
@@ -417,7 +418,11 @@ def _plan(desired: Desired, observed: Observed) -> OperatorPlan:
     if due:
         return OperatorPlan(ApplyObjects(due), f"apply {', '.join(due)}")
     rejected = tuple(
-        PlanRefusal(Reason.APPLY_REJECTED, f"{name}: {observed.failure(name)}") for name in stale
+        PlanRefusal(
+            Reason.APPLY_UNDONE if observed.is_undone(name) else Reason.APPLY_REJECTED,
+            f"{name}: {observed.failure(name)}",
+        )
+        for name in stale
     )
     if observed.size is None:
         if rejected and not observed.is_bootstrapped:

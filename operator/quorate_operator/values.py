@@ -166,6 +166,8 @@ class ActionFailure:
     """One of the `targets` of the action."""
     text: str
     """The error."""
+    is_undone: bool = False
+    """Whether it succeeded, but did not last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +268,10 @@ class Observed:
     def failure(self, target: str) -> str:
         """Why the last change of a target failed, "" if nothing forbids an attempt."""
         return next((each.text for each in self.failures if each.target == target), "")
+
+    def is_undone(self, target: str) -> bool:
+        """Whether the last change of a target succeeded, but did not last."""
+        return any(each.is_undone for each in self.failures if each.target == target)
 
     def failure_of(self, action: Action) -> str:
         """Why the last attempt of an action failed, "" if an attempt is due."""
@@ -412,6 +418,7 @@ class Reason(StrEnum):
     DONE = "AsWanted"
     NOT_ALLOWED = "NotAllowed"
     APPLY_REJECTED = "ApplyRejected"
+    APPLY_UNDONE = "ApplyUndone"
     ACTION_FAILED = "ActionFailed"
     AUTHORITY_UNUSABLE = "AuthorityUnusable"
     POD_FAILING = "PodFailing"

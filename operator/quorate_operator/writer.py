@@ -6,7 +6,7 @@ The rules 1, 2 and 4 of `act` are kept here.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from contextlib import closing
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -46,12 +46,19 @@ class LeaseLostError(Exception):
 class ActionFailedError(Exception):
     """An action failed; the message is one line. The operator plans again.
 
-    failures: the errors by object, if the other objects of the action were changed.
+    failures: the errors by object, if the other objects of the action were changed. untried: the
+    objects that were left as they are.
     """
 
-    def __init__(self, text: str, failures: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        text: str,
+        failures: Mapping[str, str] | None = None,
+        untried: Collection[str] = (),
+    ) -> None:
         super().__init__(text)
         self.failures: Mapping[str, str] = failures or {}
+        self.untried = untried
 
 
 class ObjectWriter:

@@ -106,7 +106,7 @@ def test_delays_grow_to_a_limit_and_differ() -> None:
     assert delays[0] <= backoff.FIRST_S
     assert backoff.LONGEST_S / 2 <= delays[-1] <= backoff.LONGEST_S
     one.failed("Service/y", "no", 15.0)
-    one.succeeded(["Service/x"])
+    one.succeeded("Service/x", "")
     assert [each.target for each in one.failures] == ["Service/y"]
     assert not one.has_failed(["Service/x"])
     one.forget()

@@ -37,11 +37,13 @@ def needed_size(desired: Desired, observed: Observed, voters: frozenset[ReplicaK
 def create_pods(
     desired: Desired, observed: Observed, voters: frozenset[ReplicaKey]
 ) -> tuple[Action, str] | None:
-    """Create the missing pods of wanted nodes and of these voters.
+    """Create the missing pods of wanted nodes and of these voters, all at once."""
+    return resize_to(observed, needed_size(desired, observed, voters))
 
-    Not if one of them would mount a volume that is not the Quorum's.
-    """
-    size, needed = observed.size, needed_size(desired, observed, voters)
+
+def resize_to(observed: Observed, needed: int) -> tuple[Action, str] | None:
+    """Create the pods up to a size, unless one of them would mount a foreign volume."""
+    size = observed.size
     if (
         size is None
         or size >= needed

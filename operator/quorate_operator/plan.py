@@ -25,7 +25,8 @@ and `OperatorPlan.refusals` lists what the plan holds back:
  5. A voter whose disk was replaced, or a dead surplus voter: remove it, if that is safe.
  6. A wanted node that is empty and not a voter: format it to join.
  7. A wanted observer that has caught up: make it a voter, if that is safe.
- 8. A wanted node or a dead voter without a pod: create the pod.
+ 8. Dead voters without pods: create them. A wanted node without a pod: create the pod, one after
+    another (`growing`).
  9. A live surplus voter, the highest ordinal first, the leader last after a transfer: remove it, if
     all wanted nodes are live voters and the removal is safe.
     A wanted node whose volume claim is being deleted: move it to a new volume (`moving`).
@@ -63,7 +64,6 @@ from quorate_operator.bootstrap import (
     SEED,
     bootstrap,
     cluster_mismatch,
-    create_pods,
     is_dead,
     needed_size,
     recover,
@@ -74,6 +74,7 @@ from quorate_operator.bootstrap import (
 )
 from quorate_operator.expansion import expand
 from quorate_operator.fencing import fence, fenced, unfence
+from quorate_operator.growing import grow
 from quorate_operator.hibernation import hibernate, is_hibernating
 from quorate_operator.moving import apply_storage_class, losing_volumes, move
 from quorate_operator.naming import APPROVED_ANNOTATION
@@ -252,8 +253,7 @@ class _Steps:
 
     # 8
     def create_missing(self) -> tuple[Action, str] | None:
-        found = create_pods(self.desired, self.observed, self.view.voters - self.alive)
-        return found and self.propose(*found)
+        return self.follow(grow(self.desired, self.observed, self.view, self.alive))
 
     # 9
     def remove_surplus(self) -> tuple[Action, str] | None:

@@ -21,6 +21,7 @@ from dataclasses import replace
 
 from quorate_operator import naming
 from quorate_operator.crd import CONDITIONS
+from quorate_operator.growing import progress
 from quorate_operator.made import claims_of, class_of, size_of
 from quorate_operator.naming import Object
 from quorate_operator.observe import Snapshot, replicas_of
@@ -214,6 +215,8 @@ def _conditions(quorum: QuorumResource, seen: Snapshot, plan: OperatorPlan) -> d
     action, doing = reason, refused
     if plan.action is not None:
         action, doing = type(plan.action).__name__, plan.text
+    adding = progress(quorum.desired, observed)
+    progressing = f"{adding}: {doing}" if adding and adding not in doing else doing
     wanted = wanted_ids(quorum.desired, observed)
     alive_ids = {voter.id for voter in alive(observed)}
     is_ready = plan.is_done and alive_ids == wanted
@@ -231,7 +234,7 @@ def _conditions(quorum: QuorumResource, seen: Snapshot, plan: OperatorPlan) -> d
             "Bootstrapped" if observed.is_bootstrapped else "NotYet",
             "",
         ),
-        "Progressing": (is_changing, action, doing),
+        "Progressing": (is_changing, action, progressing),
         "Degraded": _degraded(observed.is_bootstrapped and not is_asleep, missing, plan),
         "DataLossRisk": (None, "Hibernated", "") if is_asleep else _data_loss_risk(quorum, seen),
         "Conflict": (

@@ -22,7 +22,7 @@ def failing_pods(observed: Observed) -> Iterator[PlanRefusal]:
         text = f"node {observed.ids.of(pod.ordinal)}: its pod cannot be created: {pod.text}"
         yield PlanRefusal(Reason.POD_FAILING, text)
     for node in observed.nodes:
-        if _is_failing(node):
+        if is_failing(node):
             yield PlanRefusal(Reason.POD_FAILING, f"node {node.id}: {node.problem}")
 
 
@@ -49,7 +49,7 @@ def missing_voters(
             problem = "it has no pod"
         elif node.terminating:
             problem = "its pod is being deleted"
-        elif node.is_fenced or _is_failing(node):
+        elif node.is_fenced or is_failing(node):
             continue  # reported as such
         elif not node.answers:
             problem = node.problem or "it does not answer"
@@ -60,5 +60,6 @@ def missing_voters(
         yield PlanRefusal(Reason.WAITING_FOR_PODS, f"node {node_id}: {problem}")
 
 
-def _is_failing(node: ObservedNode) -> bool:
+def is_failing(node: ObservedNode) -> bool:
+    """Whether a pod does not run, and does not begin to by waiting."""
     return node.is_failing and not node.answers and not node.terminating

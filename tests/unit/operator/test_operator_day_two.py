@@ -55,7 +55,7 @@ def test_what_holds_up_a_rollout_holds_up_nothing_else(held: dict[str, str]) -> 
     assert act(quorum(*healthy[:2], silent(2, outdated=True))) == p.RestartPod(2, "uid-2")
     lost = quorum(*healthy[:2], node(2, None, outdated=True))
     assert act(lost) == p.RemoveVoter(key(2))
-    assert act(quorum(*healthy), 5) == p.Resize(5, 3)
+    assert act(quorum(*healthy), 5) == p.Resize(4, 3)
     assert act(quorum(*healthy), 1) == p.RemoveVoter(key(2))
 
 

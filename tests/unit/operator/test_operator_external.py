@@ -350,4 +350,4 @@ def test_a_load_balancer_without_an_address_holds_up_nothing() -> None:
     lost = (node(0), node(1, disk="new"), node(2))
     for observed in (pending, rejected):
         assert isinstance(act(replace(observed, nodes=lost)), p.RemoveVoter)
-        assert act(observed, 5) == p.Resize(5, 3)
+        assert act(observed, 5) == p.Resize(4, 3)

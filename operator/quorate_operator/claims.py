@@ -52,7 +52,8 @@ class NamespaceClaims:
     ) -> None:
         self._kube = kube
         self._lease = lease
-        self._holder = f"{lease.namespace}/{lease.name}"
+        self.holder = f"{lease.namespace}/{lease.name}"
+        """The name of this release: the same for all of its replicas, and after a restart."""
         self._times = times
         self._clock = clock
         self._lock = threading.Lock()
@@ -143,7 +144,7 @@ class NamespaceClaims:
             self._kube,
             namespace,
             self._lease.name,
-            self._holder,
+            self.holder,
             times=self._times,
             clock=self._clock,
         )

@@ -550,6 +550,7 @@ def _status() -> Schema:
                 nullable=True,
             ),
             "currentAction": schema.text("What the operator is doing or waiting for."),
+            "operator": schema.text("The operator that acts: the NAMESPACE/NAME of its lease."),
             **_status_of_parts(),
             "members": {
                 "type": "array",
@@ -585,6 +586,7 @@ def definition() -> dict[str, Any]:
         schema.column("ClusterId", "string", ".status.clusterId", 1),
         schema.column("Migration", "string", ".status.migration.state", 1),
         schema.column("Takeover", "string", ".status.takeover.phase", 1),
+        schema.column("Operator", "string", ".status.operator", 1),
     ]
     found = schema.resource(description, _spec(), _status(), validations)
     return schema.definition(

@@ -41,6 +41,7 @@ def report(kube: Kube, quorum: QuorumResource) -> Object:
         "leader": status.get("leader"),
         "clusterId": status.get("clusterId"),
         "action": status.get("currentAction"),
+        "operator": status.get("operator"),
         "isCurrent": status.get("observedGeneration") == quorum.generation,
         "members": [
             _member(quorum, n, reported.get(n), pods.get(n), claims.get(n))
@@ -119,6 +120,7 @@ def text(found: Object) -> str:
         f"  Leader   {led}",
         f"  Cluster  {_shown(found['clusterId'])}",
         f"  Action   {found['action'] or 'none'}",
+        f"  Operator {_shown(found['operator'])}",
     ]
     if not found["isCurrent"]:
         lines.append("  The operator has not observed the last change of the spec yet.")

@@ -167,7 +167,7 @@ class Operator:
         self._secret_namespaces: set[str] = set()
         self._lease = lease
         self._namespaces = tuple(namespaces)
-        self._unlisted = LimitedLog(LOGGER, interval_s=LOG_INTERVAL_S)
+        self._limited = LimitedLog(LOGGER, interval_s=LOG_INTERVAL_S)
         self._observer = Observer(kube, locate, images)
         self._locate = locate
         self._mutated = mutated
@@ -234,7 +234,7 @@ class Operator:
                 found = await asyncio.to_thread(self._kube.list, "Quorum", namespace)
             except KubeError as error:
                 where = namespace or "all namespaces"
-                self._unlisted.warning(where, "cannot list the Quorums of %s: %s", where, error)
+                self._limited.warning(where, "cannot list the Quorums of %s: %s", where, error)
                 continue
             for each in found:
                 self._changed("Quorum", str(each["metadata"]["name"]), each)
@@ -308,7 +308,7 @@ class Operator:
                 LOGGER.warning("%s/%s: another operator tends this namespace now", *key)
                 worker.is_changed, pause_s = True, UNCLAIMED_S
             except (KubeError, RpcError, certificates.CertificateError) as error:
-                LOGGER.warning("%s/%s: %s", *key, error)
+                self._warn(key, str(error))
                 pause_s = await self._not_observed(worker, error)
             except Exception as error:  # a failure of one Quorum must not affect the others
                 LOGGER.exception("%s/%s: unexpected error, this is a bug", *key)
@@ -494,6 +494,7 @@ class Operator:
         """Write the status if it differs. An error is logged and stops nothing."""
         quorum = worker.quorum
         assert quorum is not None
+        made = {**made, "operator": self._claims.holder}
         if status.is_same(made, quorum.status):
             return
         name = (quorum.namespace, quorum.name)
@@ -501,7 +502,7 @@ class Operator:
             patch = {"metadata": {"uid": quorum.uid}, "status": made}
             await asyncio.to_thread(self._kube.merge, "Quorum", *name, patch, "status")
         except KubeError as error:
-            LOGGER.warning("%s/%s: cannot report its status: %s", *name, error)
+            self._warn(name, f"cannot report its status: {error}")
             return
         kept = {key: value for key, value in made.items() if value is not None}
         worker.quorum = replace(quorum, status=kept)
@@ -523,7 +524,11 @@ class Operator:
         try:
             await asyncio.to_thread(record)
         except KubeError as error:
-            LOGGER.warning("%s/%s: cannot record: %s", quorum.namespace, quorum.name, error)
+            self._warn((quorum.namespace, quorum.name), f"cannot record: {error}")
+
+    def _warn(self, key: Key, text: str) -> None:
+        """Log what may be repeated without end, such as a permission that is missing."""
+        self._limited.warning((*key, text), "%s/%s: %s", *key, text)
 
 
 def _with_failures(seen: Snapshot, worker: _Worker) -> Snapshot:

@@ -71,6 +71,7 @@ STATUS = {
     "leader": {"id": 3001, "epoch": 7},
     "clusterId": "yFPgY5iXQYqr5sMxfdxu0Q",
     "currentAction": "",
+    "operator": "ops/quorate-operator",
     "updateRevision": "q-2",
     "members": [
         {"nodeId": 3000, "role": "voter", "lag": 0, "version": "0.1.0"},
@@ -127,6 +128,7 @@ def test_status_shows_members_with_pods_and_volumes(api: tuple[Store, Kube], run
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert "  Leader   node 3001 in epoch 7" in lines
+    assert "  Operator ops/quorate-operator" in lines
     rows = {line.split()[0]: re.split(r"\s{2,}", line) for line in lines if line.startswith("q-")}
     assert rows["q-1"][1:6] == ["3001", "leader", "0", "0.1.0", "1"]
     assert rows["q-1"][6:] == ["machine-1", "20Gi", "fast", "Ready"]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Any
 
 import pytest
+from quorate_operator import loop
 from quorate_operator.claims import TIMES, NamespaceClaims
 from quorate_operator.kube import Kube
 from quorate_operator.lease import LeaderLease
@@ -13,6 +15,7 @@ from quorate_operator.loop import UNCLAIMED_S, Operator, _Worker
 from quorate_operator.main import LEASE_NAME
 
 from tests.unit.operator.fake_api import Object, RefusedError, Store, created
+from tests.unit.operator.stepping import Lab
 
 TEAM = "lab"
 """The namespace of the Quorum."""
@@ -217,3 +220,39 @@ async def test_a_quorum_of_another_operator_is_left_alone(
     store.objects.clear()
     worker.is_changed = True  # a watch reports it
     assert (await step())[0] is None, "a Quorum that is gone is forgotten"
+
+
+async def test_the_status_names_the_operator_that_acts(lab: Lab) -> None:
+    """Another replica of the release, or a new process of it, does not write it again."""
+    created(lab.kube, tls={"enabled": False})
+    await lab.settle()
+    assert lab.quorum["status"]["operator"] == "lab/operator"
+    lab.lease.release()
+    successor = LeaderLease(lab.kube, "lab", "operator", "two", clock=lambda: 0.0)
+    successor.step()
+    lab.operator, lab.worker = Operator(lab.kube, successor, ("lab",)), _Worker()
+    assert "PATCH status" not in await lab.step()
+
+
+async def test_what_the_operator_may_not_read_is_logged_once(
+    lab: Lab, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    created(lab.kube, tls={"enabled": False})
+    await lab.settle()
+    text = 'pods is forbidden: User "operator" cannot list resource "pods"'
+
+    def reject(method: str, where: str, _: Any) -> None:
+        if where.endswith(("/pods", "/events", "/status")):
+            raise RefusedError(403, text)
+
+    lab.store.reject = reject
+    lab.worker.is_changed = True
+    monkeypatch.setattr(loop, "delay_s", lambda *_: loop.ACTED_S / 4)
+    task = asyncio.create_task(lab.operator._work(("lab", "q"), lab.worker))
+    async with asyncio.timeout(30):
+        while lab.worker.unread.count < 4:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    task.cancel()
+    said = [record.getMessage() for record in caplog.records if text in record.getMessage()]
+    assert f"lab/q: {text}" in said
+    assert len(said) == len(set(said)), said

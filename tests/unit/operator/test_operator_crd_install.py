@@ -23,7 +23,7 @@ DIGESTS = {
         2: "f5ffbf5c67f80a14",
         3: "37dea146d0a71744",
         4: "47e9541ecd833ef0",
-        5: "7a643ea01d0b0b8a",
+        5: "c2607ca4d475b376",
     },
     "quorumbackups.quorate.dev": {1: "95919f71402a8b66"},
 }

@@ -127,7 +127,12 @@ class ObjectWriter:
         return found
 
     async def put(self, owner: Owner, made: Object, stamp: str) -> None:
-        """Create an object, or change the one that is the owner's own."""
+        """Create an object, or change the one that is the owner's own.
+
+        The version that was read is no precondition: what is written does not depend on it, and
+        the status of some objects changes often. If the object has got another controller since,
+        the API server rejects a second one.
+        """
         kind, name = made["kind"], made["metadata"]["name"]
         found = await self.own(owner, kind, name)
         if found is None:
@@ -154,12 +159,13 @@ class ObjectWriter:
         )
 
     async def delete(self, owner: Owner, kind: str, name: str) -> None:
+        """Delete the owner's object in the version that was read: it may get another owner."""
         found = await self.own(owner, kind, name)
         if found is not None:
-            uid = found["metadata"]["uid"]
+            uid, version = found["metadata"]["uid"], found["metadata"]["resourceVersion"]
             await self.mutate(
-                f"delete {kind}/{name} {uid}",
-                self.again(self._kube.delete, kind, owner.namespace, name, uid),
+                f"delete {kind}/{name} {uid}, version {version}",
+                self.again(self._kube.delete, kind, owner.namespace, name, uid, version),
             )
 
 

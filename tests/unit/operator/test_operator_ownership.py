@@ -148,6 +148,27 @@ async def test_a_policy_of_others_is_not_deleted(api: tuple[Store, Kube]) -> Non
     assert not {"NetworkPolicy/q", "PodDisruptionBudget/q"} & set(seen.observed.stale)
 
 
+async def test_a_policy_that_gets_another_owner_meanwhile_is_not_deleted(
+    api: tuple[Store, Kube],
+) -> None:
+    """Between looking and deleting."""
+    _, kube = api
+    quorum = created(kube, networkPolicy={"enabled": False})
+    metadata = {"name": "q", "ownerReferences": [quorum.owner]}
+    kube.create("NetworkPolicy", "lab", {"kind": "NetworkPolicy", "metadata": metadata}, "test")
+    seen = await Observer(kube).observe(quorum, None)
+    assert "NetworkPolicy/q" in seen.observed.stale
+
+    async def confirm() -> bool:
+        taken = {"metadata": {"ownerReferences": [{**quorum.owner, "uid": "another"}]}}
+        kube.merge("NetworkPolicy", "lab", "q", taken)
+        return True
+
+    with pytest.raises(ActionFailedError, match="Precondition failed"):
+        await Actor(kube, confirm).act(p.ApplyObjects(("NetworkPolicy/q",)), quorum, seen, None)
+    assert kube.get("NetworkPolicy", "lab", "q") is not None
+
+
 async def observed(kube: Kube, quorum: QuorumResource, *images: str) -> p.Observed:
     return (await Observer(kube, images=images).observe(quorum, None)).observed
 

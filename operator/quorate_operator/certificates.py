@@ -180,6 +180,14 @@ def is_expired(certificate: str, *, now: dt.datetime | None = None) -> bool:
     return (now or dt.datetime.now(dt.UTC)) >= _authority(certificate).not_valid_after_utc
 
 
+def end_of(certificate: str) -> dt.datetime | None:
+    """When a certificate ends to be valid; None if it is unreadable."""
+    try:
+        return x509.load_pem_x509_certificate(certificate.encode()).not_valid_after_utc
+    except ValueError:
+        return None
+
+
 def is_due(authority: Pair, certificate: str, *, now: dt.datetime | None = None) -> bool:
     """Whether to renew a certificate: unreadable, from another authority, or too old (`is_old`)."""
     try:

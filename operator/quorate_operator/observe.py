@@ -34,11 +34,18 @@ from quorate_operator.authority import (
 from quorate_operator.certificates import Issuer, has_other_names, lack_names
 from quorate_operator.claim_state import observed_claim
 from quorate_operator.external import ExternalAddress
+from quorate_operator.given_secrets import (
+    Secrets,
+    expired,
+    operator_files,
+    read_secrets,
+    unlabelled,
+)
 from quorate_operator.job_state import JobRun
 from quorate_operator.kube import Kube
 from quorate_operator.made import as_made, claims_of, class_of, fenced_by, fenced_in
 from quorate_operator.naming import Object
-from quorate_operator.owned import Owned, by_ordinal, labels_of
+from quorate_operator.owned import Owned, by_ordinal
 from quorate_operator.ownership import controller_of, is_controlled_by
 from quorate_operator.plan import BootstrapRecord, LeaderView, Observed, ObservedNode
 from quorate_operator.pod_creation import rejected_pods
@@ -226,24 +233,27 @@ class Observer:
         """Return the Quorum's Kubernetes objects, and what follows from them alone."""
         kube, namespace = self._kube, quorum.namespace
         owned = Owned(kube, quorum)
-        forbidden = tuple(self._forbidden(quorum))
+        secrets = read_secrets(kube, quorum)
+        forbidden = tuple(self._forbidden(quorum, secrets))
         stateful_set = owned.get("StatefulSet", quorum.name)
         authority, unusable = self._authority(quorum, owned)
-        given = self._given(quorum)
         record = _record(owned.get("ConfigMap", naming.record(quorum.name)))
         is_marked = owned.get("ConfigMap", naming.marker(quorum.name)) is not None
         restore: JobRun | None = None
         if quorum.recovery is not None and stateful_set is None and not is_marked:
-            forbidden += tuple(self._unlabelled(quorum, quorum.recovery.objects))
+            for kind, name in quorum.recovery.objects:
+                found = {name: kube.get(kind, namespace, name)}
+                forbidden += tuple(unlabelled(quorum, kind, found))
             job = owned.get("Job", naming.restore_job(quorum.name))
             restore = recovery.restore_run(kube, quorum, job)
         external = owned.external_addresses(as_made(quorum, stateful_set))
         pods = kube.list("Pod", namespace, naming.selector_text(quorum.name))
         claims, foreign_volumes = owned.claims()
+        size = None if stateful_set is None else int(stateful_set["spec"].get("replicas", 1))
         observed = Observed(
             ids=quorum.ids,
             kafka_ids=frozenset(quorum.kafka_controllers),
-            size=None if stateful_set is None else int(stateful_set["spec"].get("replicas", 1)),
+            size=size,
             record=record,
             is_template_pending=is_pending(stateful_set),
             revision=update_revision(stateful_set),
@@ -265,6 +275,7 @@ class Observer:
             forbidden=forbidden,
             invalid_config=problem_of_config(quorum),
             unusable_authority=unusable,
+            expired_certificates=expired(quorum, secrets, size or 0),
             restore=restore,
             pending_balancers=tuple(
                 naming.external_service(quorum.name, ordinal)
@@ -290,7 +301,7 @@ class Observer:
             claims,
             authority=authority,
             keys_created=keys_created,
-            given=given,
+            given=operator_files(quorum, secrets),
             external=external,
         )
 
@@ -314,17 +325,7 @@ class Observer:
             "or delete it to have a new authority created"
         )
 
-    def _given(self, quorum: QuorumResource) -> Mapping[str, str]:
-        """Return the operator's certificate files from another issuer, if it may use them."""
-        if not quorum.is_tls or quorum.has_own_authority:
-            return {}
-        name = naming.operator_secret(quorum.name)
-        found = self._kube.get("Secret", quorum.namespace, name)
-        if found is None or labels_of(found).get(naming.USABLE_LABEL) != quorum.name:
-            return {}
-        return secret_files(found)
-
-    def _forbidden(self, quorum: QuorumResource) -> Iterable[str]:
+    def _forbidden(self, quorum: QuorumResource, secrets: Secrets) -> Iterable[str]:
         """Yield messages about images and Secrets in the spec that the Quorum may not use.
         Without this check, a user with permission to create Quorums could read any Secret of the
         namespace through an image or a mount of their choice.
@@ -332,18 +333,7 @@ class Observer:
         if not naming.is_allowed(quorum.image, self._images):
             allowed = ", ".join(self._images)
             yield f"spec.image {quorum.image} is not from an allowed repository: {allowed}"
-        yield from self._unlabelled(quorum, [("Secret", name) for name in quorum.given_secrets])
-
-    def _unlabelled(
-        self, quorum: QuorumResource, given: Iterable[tuple[str, str]]
-    ) -> Iterable[str]:
-        """Yield messages about objects that the Quorum may not use. given: kinds and names."""
-        for kind, name in given:
-            found = self._kube.get(kind, quorum.namespace, name)
-            if found is None:
-                yield f"{kind}/{name} does not exist"
-            elif labels_of(found).get(naming.USABLE_LABEL) != quorum.name:
-                yield f"{kind}/{name} needs the label {naming.USABLE_LABEL}={quorum.name}"
+        yield from unlabelled(quorum, "Secret", secrets)
 
     def _stale_secrets(
         self,

@@ -115,7 +115,12 @@ from quorate_operator.values import (
     StartRestore,
     TransferLeadership,
 )
-from quorate_operator.waits import failing_pods, missing_voters, pending_balancers
+from quorate_operator.waits import (
+    expired_certificates,
+    failing_pods,
+    missing_voters,
+    pending_balancers,
+)
 
 # --- the steps ------------------------------------------------------------------------------------
 
@@ -384,7 +389,11 @@ def plan(desired: Desired, observed: Observed) -> OperatorPlan:
     if held and observed.size is None:
         return _without_set(desired, observed, held)
     found = _attempted(_plan(desired, observed), observed)
-    unfinished = (*failing_pods(observed), *pending_balancers(observed))
+    unfinished = (
+        *expired_certificates(observed),
+        *failing_pods(observed),
+        *pending_balancers(observed),
+    )
     return OperatorPlan(found.action, found.text, (*held, *found.refusals, *unfinished))
 
 

@@ -54,6 +54,7 @@ URGENT = (
     Reason.RECOVERY_FAILED,
     Reason.INVALID_SPEC,
     Reason.AUTHORITY_UNUSABLE,
+    Reason.CERTIFICATE_EXPIRED,
     Reason.APPLY_REJECTED,
     Reason.APPLY_UNDONE,
     Reason.POD_FAILING,
@@ -303,6 +304,9 @@ def _quorate(seen: Snapshot) -> Said:
     observed = seen.observed
     if not seen.is_asked:
         return None, "NoCertificate", "the operator has no certificate to connect to the nodes with"
+    if observed.view is None and observed.expired_certificates:
+        text = "; ".join(observed.expired_certificates)
+        return None, Reason.CERTIFICATE_EXPIRED.value, text
     if observed.view is None:
         return False, "NoLeader", "none of the nodes that answer is the leader"
     living = alive(observed)

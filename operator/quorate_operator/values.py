@@ -220,6 +220,8 @@ class Observed:
     """Why a controller would reject the spec's settings, "" if it would not."""
     unusable_authority: str = ""
     """Why the Quorum's authority cannot sign certificates, "" if it can."""
+    expired_certificates: tuple[str, ...] = ()
+    """Messages about certificates of another issuer that are in use and have expired."""
     brokers_without_rights: tuple[str, ...] = ()
     """Principals of brokers that lack some of their rights (`broker_rights`)."""
     rejected_pods: tuple[RejectedPod, ...] = ()
@@ -421,6 +423,7 @@ class Reason(StrEnum):
     APPLY_UNDONE = "ApplyUndone"
     ACTION_FAILED = "ActionFailed"
     AUTHORITY_UNUSABLE = "AuthorityUnusable"
+    CERTIFICATE_EXPIRED = "CertificateExpired"
     POD_FAILING = "PodFailing"
     CONFLICT = "Conflict"
     MAJORITY_DISKS_LOST = "MajorityDisksLost"

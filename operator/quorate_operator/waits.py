@@ -26,6 +26,12 @@ def failing_pods(observed: Observed) -> Iterator[PlanRefusal]:
             yield PlanRefusal(Reason.POD_FAILING, f"node {node.id}: {node.problem}")
 
 
+def expired_certificates(observed: Observed) -> Iterator[PlanRefusal]:
+    """Yield the certificates that only their issuer can renew."""
+    for text in observed.expired_certificates:
+        yield PlanRefusal(Reason.CERTIFICATE_EXPIRED, text)
+
+
 def pending_balancers(observed: Observed) -> Iterator[PlanRefusal]:
     """Yield the load balancers that have no address. Nothing else waits for them."""
     for name in observed.pending_balancers:

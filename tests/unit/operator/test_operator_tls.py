@@ -4,7 +4,10 @@ is replaced.
 
 from __future__ import annotations
 
+import base64
+import datetime as dt
 from pathlib import Path
+from typing import Any
 
 import pytest
 from quorate.controller.config_reader import load_config
@@ -18,6 +21,8 @@ from quorate_operator.authority import Authority
 from quorate_operator.identity import GivenIdentity, Identity
 
 from tests.processes import free_ports
+from tests.unit.operator.fake_api import created
+from tests.unit.operator.stepping import Lab
 
 ENVIRONMENT = {
     "QUORATE_POD_NAME": "q-1",
@@ -125,3 +130,52 @@ async def test_the_probe_tells_when_a_node_has_taken_the_next_step(
         assert not await is_let_in(Identity(authority))
     finally:
         await server.stop()
+
+
+# --- certificates of another issuer that have expired ---------------------------------------------
+
+GIVEN: dict[str, Any] = {"certManager": {"enabled": True}}
+LONG_AGO = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+
+
+def give(lab: Lab, name: str, days: int) -> None:
+    """Make or renew a Secret as cert-manager does. days: how long it is valid since LONG_AGO."""
+    authority = c.new_authority("theirs", days=9000, now=LONG_AGO)
+    pair = c.issue(authority, "operator", (), days, now=LONG_AGO)
+    files = {"tls.crt": pair.certificate, "tls.key": pair.key, "ca.crt": authority.certificate}
+    labels = {naming.USABLE_LABEL: "q"}
+    data = {key: base64.b64encode(text.encode()).decode() for key, text in files.items()}
+    body = {"kind": "Secret", "metadata": {"name": name, "labels": labels}, "data": data}
+    if lab.kube.get("Secret", "lab", name) is None:
+        lab.kube.create("Secret", "lab", body, "cert-manager")
+    else:
+        lab.kube.merge("Secret", "lab", name, {"data": data})
+    lab.worker.is_changed = True
+
+
+@pytest.mark.parametrize("secret", ["q-operator-tls", "q-node-1-tls"])
+async def test_a_given_certificate_that_has_expired_is_named(lab: Lab, secret: str) -> None:
+    quorum = created(lab.kube, tls={"enabled": True, **GIVEN})
+    for name in quorum.given_secrets:
+        give(lab, name, 8000)
+    await lab.settle()
+    assert lab.condition("Quorate")[1] == "NoLeader"
+    give(lab, secret, 31)
+    await lab.step()
+    text = f"Secret/{secret}: its certificate expired at 2026-02-01T00:00:00Z: have it renewed"
+    assert lab.condition("Quorate")[:2] == ("Unknown", "CertificateExpired")
+    for name in ("Quorate", "Ready", "Progressing"):
+        assert text in lab.condition(name)[2]
+    assert lab.condition("Ready")[:2] == ("False", "CertificateExpired")
+    assert [event["type"] for event in lab.events("CertificateExpired")] == ["Warning"]
+    give(lab, secret, 8000)
+    await lab.step()
+    assert lab.condition("Quorate")[1] == "NoLeader"
+
+
+async def test_an_expired_certificate_of_no_pod_is_not_reported(lab: Lab) -> None:
+    quorum = created(lab.kube, tls={"enabled": True, **GIVEN})
+    for name in quorum.given_secrets:
+        give(lab, name, 31 if name == "q-node-8-tls" else 8000)
+    await lab.settle()
+    assert not lab.events("CertificateExpired")

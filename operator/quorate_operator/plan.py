@@ -424,15 +424,16 @@ def _plan(desired: Desired, observed: Observed) -> OperatorPlan:
     is_valid = has_template(desired, observed)
     stale = [n for n in observed.stale if is_valid or not n.startswith("StatefulSet/")]
     due = tuple(name for name in stale if not observed.failure(name))
-    if due:
-        return OperatorPlan(ApplyObjects(due), f"apply {', '.join(due)}")
     rejected = tuple(
         PlanRefusal(
             Reason.APPLY_UNDONE if observed.is_undone(name) else Reason.APPLY_REJECTED,
             f"{name}: {observed.failure(name)}",
         )
         for name in stale
+        if name not in due
     )
+    if due:
+        return OperatorPlan(ApplyObjects(due), f"apply {', '.join(due)}", rejected)
     if observed.size is None:
         if rejected and not observed.is_bootstrapped:
             return OperatorPlan(refusals=rejected)

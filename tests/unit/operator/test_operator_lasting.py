@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,10 +13,12 @@ from quorate_operator import plan as p
 from quorate_operator.backoff import LASTS_S, Backoff
 from quorate_operator.kube import path
 from quorate_operator.ownership import last_manager
+from quorate_operator.values import ActionFailure
 
 from tests.unit.operator.fake_api import Object, created
 from tests.unit.operator.fake_nodes import FakeNodes
 from tests.unit.operator.stepping import Lab
+from tests.unit.operator.test_operator_plan import HEALTHY
 
 SET = path("StatefulSet", "lab", "q")
 
@@ -219,3 +222,12 @@ def managed(manager: str, at: str, *annotations: str, **more: Any) -> Object:
 def test_the_managers_tell_who_changed_an_object_last(entries: list[Object], name: str) -> None:
     found = {"metadata": {"managedFields": entries}}
     assert last_manager(found, "hash", ("own",)) == name
+
+
+def test_a_failure_is_still_reported_while_another_object_is_applied() -> None:
+    """Else its Event would be repeated after each apply."""
+    failure = ActionFailure("Service/q", "it was applied, but", is_undone=True)
+    late = replace(HEALTHY, stale=("Service/q", "NetworkPolicy/q"), failures=(failure,))
+    found = p.plan(p.Desired(3), late)
+    assert found.action == p.ApplyObjects(("NetworkPolicy/q",))
+    assert [each.reason for each in found.refusals] == [p.Reason.APPLY_UNDONE]

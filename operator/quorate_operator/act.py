@@ -49,6 +49,7 @@ from quorate_operator.authority import (
     secret_files,
 )
 from quorate_operator.broker_rights import rights
+from quorate_operator.budget import with_voters
 from quorate_operator.kube import Kube, KubeError
 from quorate_operator.made import as_made, claims_of, class_of, fenced_by
 from quorate_operator.naming import Object
@@ -243,7 +244,7 @@ class Actor(ObjectWriter):
 
     async def _apply(self, quorum: QuorumResource, seen: Snapshot, names: tuple[str, ...]) -> None:
         """Apply each object: one that is rejected does not keep the others from being applied."""
-        wanted = manifests.objects(as_made(quorum, seen.stateful_set))
+        wanted = manifests.objects(with_voters(quorum, seen.stateful_set, seen.observed))
         failures: dict[str, str] = {}
         untried: tuple[str, ...] = ()
         for number, name in enumerate(names, 1):

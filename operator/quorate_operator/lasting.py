@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from quorate_operator import manifests, naming
+from quorate_operator.budget import with_voters
 from quorate_operator.kube import Kube, KubeError
-from quorate_operator.made import as_made
 from quorate_operator.naming import Object
 from quorate_operator.observe import Snapshot
 from quorate_operator.ownership import last_manager
@@ -32,7 +32,7 @@ def stamps_of_objects(
     names: Collection[str], quorum: QuorumResource, seen: Snapshot
 ) -> dict[str, str]:
     """The stamps of objects as they shall be, by "Kind/name"; "" for one that shall not exist."""
-    wanted = manifests.objects(as_made(quorum, seen.stateful_set))
+    wanted = manifests.objects(with_voters(quorum, seen.stateful_set, seen.observed))
     issued = _stamp_of_secrets(seen)
     return {
         name: issued

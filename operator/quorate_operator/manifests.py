@@ -67,7 +67,7 @@ def objects(quorum: QuorumResource) -> dict[str, Object]:
     """
     made = [_service(quorum), _stateful_set(quorum)]
     made += [_node_service(quorum, ordinal) for ordinal in range(naming.NODES_MAX)]
-    if quorum.replicas > 1:
+    if max(quorum.replicas, quorum.voters or 0) > 1:
         made.append(_disruption_budget(quorum))
     if quorum.part("networkPolicy").get("enabled", True):
         made.append(_network_policy(quorum))
@@ -203,8 +203,12 @@ def _service_ports(quorum: QuorumResource) -> list[Object]:
 
 
 def _disruption_budget(quorum: QuorumResource) -> Object:
-    """Allow one eviction at a time, or none if it would stop commits: of one of two voters."""
-    tolerated = (quorum.replicas - 1) // 2
+    """Allow one eviction at a time, or none if it would stop commits: of one of two voters.
+
+    A quorum that grows or shrinks has not as many voters as wanted.
+    """
+    voters = quorum.replicas if quorum.voters is None else min(quorum.replicas, quorum.voters)
+    tolerated = max(0, voters - 1) // 2
     return _object(
         quorum,
         "policy/v1",

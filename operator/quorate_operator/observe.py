@@ -23,7 +23,7 @@ from quorate.rpc.tls import TlsConfig
 from quorate.rpc.wire.limits import ChannelLimits, format_address
 from quorate.rpc.wire.values import NodeStatus, QuorumDescription
 
-from quorate_operator import broker_rights, manifests, naming, recovery
+from quorate_operator import broker_rights, budget, manifests, naming, recovery
 from quorate_operator.authority import (
     Authority,
     Phase,
@@ -99,6 +99,8 @@ class Snapshot:
     """The migration's progress; None without a migration, or if the leader does not answer."""
     external: Mapping[int, ExternalAddress] = field(default_factory=dict)
     """The outside address of each node that has a Service for it, by ordinal."""
+    budget: Object | None = None
+    """The PodDisruptionBudget of that name, whoever owns it."""
     is_asked: bool = True
     """Whether the nodes were asked; with TLS, not before the operator has a certificate."""
 
@@ -160,7 +162,6 @@ class Observer:
         view = leader_view(description)
         observed = replace(
             seen.observed,
-            stale=stale,
             closed_window=closed(
                 quorum.part("rollout").get("windows") or (), dt.datetime.now(dt.UTC)
             ),
@@ -169,6 +170,8 @@ class Observer:
             known_voters=_known_voters(quorum, description),
             brokers_without_rights=await _without_rights(quorum, view, tls, self._locate),
         )
+        late = budget.stale_budget(quorum, seen.budget, seen.stateful_set, observed)
+        observed = replace(observed, stale=(*stale, *late))
         return replace(
             seen,
             observed=observed,
@@ -303,6 +306,7 @@ class Observer:
             keys_created=keys_created,
             given=operator_files(quorum, secrets),
             external=external,
+            budget=owned.find(budget.KIND, quorum.name),
         )
 
     def _authority(self, quorum: QuorumResource, owned: Owned) -> tuple[Authority | None, str]:
@@ -375,7 +379,9 @@ class Observer:
     def _stale(
         self, quorum: QuorumResource, owned: Owned, stateful_set: Object | None
     ) -> Iterable[str]:
-        """Yield the missing, outdated and unwanted objects that are not Secrets."""
+        """Yield the missing, outdated and unwanted objects that neither are Secrets nor follow
+        the voters (`budget`).
+        """
         wanted = manifests.objects(as_made(quorum, stateful_set))
         for name, manifest in wanted.items():
             kind, _, title = name.partition("/")
@@ -383,10 +389,14 @@ class Observer:
             found = stateful_set if is_set else owned.get(kind, title)
             if name in owned.conflicts or (is_set and found is None):
                 continue  # the plan creates the StatefulSet, with its size, after all others
+            if kind == budget.KIND:
+                continue
             if found is None or manifests.stamp_of(found) != manifests.stamp_of(manifest):
                 yield name
         for name in manifests.optional(quorum):
             kind, _, title = name.partition("/")
+            if kind == budget.KIND:
+                continue
             if name not in wanted and owned.has_unwanted(kind, title):
                 yield name
 

@@ -24,7 +24,7 @@ class Owned:
 
     def get(self, kind: str, name: str) -> Object | None:
         """Return the Quorum's own object of that name, or None. Raises KubeError."""
-        found = self._find(kind, name)
+        found = self.find(kind, name)
         if found is None or is_controlled_by(found, self._quorum.uid):
             return found
         self.conflicts[f"{kind}/{name}"] = conflict(kind, found, self._quorum.name)
@@ -35,12 +35,13 @@ class Owned:
 
         The deletion of a Service takes as long as that of its load balancer.
         """
-        found = self._find(kind, name)
+        found = self.find(kind, name)
         if found is None or not is_controlled_by(found, self._quorum.uid):
             return False
         return not found["metadata"].get("deletionTimestamp")
 
-    def _find(self, kind: str, name: str) -> Object | None:
+    def find(self, kind: str, name: str) -> Object | None:
+        """Return the object of that name, whoever owns it, or None. Raises KubeError."""
         namespace = self._quorum.namespace
         if kind != "Service":
             if (kind, name) not in self._found:

@@ -47,6 +47,8 @@ class QuorumResource:
     """The ordinals of the pods that the template fences (`made`); others are only to be fenced."""
     size: int = 0
     """The number of replicas of the StatefulSet (`made`), 0 without one."""
+    voters: int | None = None
+    """The number of committed voters (`budget`), None if it does not matter."""
     annotations: Mapping[str, str] = field(default_factory=dict)
     spec: Object = field(default_factory=dict)
     """The JSON object of the spec."""

@@ -313,10 +313,10 @@ async def test_what_is_no_longer_wanted_goes(api: tuple[Store, Kube]) -> None:
     quorum = created(kube, tls={"enabled": False})
     while (await step(kube, quorum)).action is not None:
         pass
-    single = replace(quorum, spec={**quorum.spec, "replicas": 1})
-    planned = await step(kube, single)
-    assert planned.action == p.ApplyObjects(("PodDisruptionBudget/q",))
-    assert kube.get("PodDisruptionBudget", "lab", "q") is None
+    open_to_all = replace(quorum, spec={**quorum.spec, "networkPolicy": {"enabled": False}})
+    planned = await step(kube, open_to_all)
+    assert planned.action == p.ApplyObjects(("NetworkPolicy/q",))
+    assert kube.get("NetworkPolicy", "lab", "q") is None
 
 
 async def test_records_are_never_overwritten(api: tuple[Store, Kube]) -> None:

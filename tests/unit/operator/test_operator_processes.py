@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +156,12 @@ async def test_a_quorum_lives_through_scaling_and_lost_disks(lab: Lab) -> None:
         await load.stop()
 
 
+def replaced(done: Sequence[p.Action]) -> list[str]:
+    """The names of the actions that replace a member. The disruption budget follows the voters."""
+    budget = p.ApplyObjects(("PodDisruptionBudget/q",))
+    return [type(action).__name__ for action in done if action != budget]
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "spec",
@@ -177,7 +183,7 @@ async def test_the_leader_is_the_last_surplus_voter_to_go(lab: Lab) -> None:
     await lab.until_done("scale to 3")
     await asyncio.to_thread(lab.pods.lose_disk, 2)
     done = await lab.until_done("lose the last node's disk")
-    assert [type(a).__name__ for a in done] == ["RemoveVoter", "FormatNode", "AddVoter"]
+    assert replaced(done) == ["RemoveVoter", "FormatNode", "AddVoter"]
     assert {member["nodeId"]: member["role"] for member in lab.status["members"]} == {
         node: "leader" if node == lab.leader else "voter" for node in range(FIRST, FIRST + 3)
     }
@@ -257,7 +263,7 @@ async def test_a_quorum_begins_with_a_backup(lab: Lab, tmp_path: Path) -> None:
     del lab.store.objects[path("Job", "lab", "q-restore")]
     await asyncio.to_thread(lab.pods.lose_disk, 0)
     done = await lab.until_done("lose the restored disk")
-    assert [type(a).__name__ for a in done] == ["RemoveVoter", "FormatNode", "AddVoter"]
+    assert replaced(done) == ["RemoveVoter", "FormatNode", "AddVoter"]
 
 
 @pytest.mark.timeout(300)

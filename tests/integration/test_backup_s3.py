@@ -50,8 +50,8 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
         node.kill()
 
 
-def create(node: Node, url: str) -> Ran:
-    connection = ("--bootstrap-controller", node.address)
+def create(node: Node, url: str, *options: object) -> Ran:
+    connection = ("--bootstrap-controller", node.address, *options)
     return here("backup", "create", *connection, "--to", url, "--segment-bytes", 2000, "--json")
 
 
@@ -85,6 +85,25 @@ def test_a_backup_in_a_bucket_is_verified_and_restored(
     restored = records_in(tmp_path / "new", end)
     assert segment.startswith(restored)
     assert end == run["endOffset"]
+
+
+def test_an_encrypted_backup_in_a_bucket(server: S3Server, node: Node, tmp_path: Path) -> None:
+    url = f"s3://{BUCKET}/sealed{server.options}"
+    key = ("--key-file", tmp_path / "keys")
+    assert here("backup", "new-key", tmp_path / "keys").status == 0
+    assert create(node, url, *key).json()["encrypted"]
+    run = create(node, url, *key).json()["runs"][-1]
+    for path in (server.folder / BUCKET / "sealed").glob("*/*"):
+        assert path.read_bytes().startswith(b"quorate-encrypted-1\n")
+    assert here("backup", "verify", url, *key).status == 0
+    ran = here("restore", url, *key, "--directory", tmp_path / "new", *PLACE, "--json")
+    assert ran.json()["endOffset"] == run["endOffset"]
+    assert_error(here("backup", "list", url), "sealed is encrypted: --key-file is needed")
+    path = server.folder / BUCKET / "sealed" / run["segments"][-1]
+    path.write_bytes(path.read_bytes()[:-1])
+    ran = here("backup", "verify", url, *key)
+    assert ran.status == 1
+    assert run["segments"][-1] in ran.out
 
 
 def test_the_commands_of_the_documents(server: S3Server, node: Node, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.conftest import append
-from tests.integration.support import Node, Quorum, here, until
+from tests.integration.support import Node, Quorum, free_ports, here, until
 from tests.integration.terminal import Terminal
 from tests.integration.test_backup import archived_end
 from tests.tools.documents import block, command_lines
@@ -58,6 +58,23 @@ def test_backups_and_restores(lone_node: Node, tmp_path: Path) -> None:
     assert to_offset == 20
     assert to_time <= before < whole
     grow(new, done["clusterId"], tmp_path)
+
+
+def test_encryption(lone_node: Node, tmp_path: Path) -> None:
+    asyncio.run(append(lone_node.address, 3))
+    new = Node(tmp_path, 1, free_ports(1)[0])
+    names = {
+        "HOST:PORT": lone_node.address,
+        "/backups/encrypted": tmp_path / "archive",
+        "backup.keys": tmp_path / "backup.keys",
+        "1.properties": new.properties,
+    }
+    terminal = Terminal(tmp_path, names)
+    for line in command_lines(block("docs/backup.md", "new-key backup.keys")):
+        terminal.run(line)
+    assert (new.data / "meta.properties").exists()
+    for path in (tmp_path / "archive").glob("*/*"):
+        assert path.read_bytes().startswith(b"quorate-encrypted-1\n")
 
 
 def grow(new: Quorum, cluster_id: str, folder: Path) -> None:

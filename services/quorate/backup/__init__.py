@@ -32,7 +32,9 @@ Rules:
    LeaderChange in an epoch above every archived one, then the changes of the voter set, one voter
    at a time, to the new replica alone. meta.properties is written last, so an interrupted restore
    leaves a directory that no controller starts on, and that the next restore begins anew.
-8. An offset may be inside a batch (`batches`). Of application records, the batch keeps those before
+8. With a key file, each object is encrypted between the archive and its store (`encryption`).
+   Whether an archive is encrypted, the first bytes of its objects tell. The two kinds never mix.
+9. An offset may be inside a batch (`batches`). Of application records, the batch keeps those before
    the offset. The records of a metadata batch are one change, which is never restored in part.
 
 Source: KIP-630 (checkpoints), KIP-853 (voter sets); `recovery` for forced epochs.

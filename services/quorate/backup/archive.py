@@ -7,7 +7,8 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from quorate.backup.errors import BackupError
+from quorate.backup.encryption import HEADER
+from quorate.backup.errors import BackupError, KeyChoiceError, UnencryptedError
 from quorate.backup.manifest import (
     MANIFEST_FOLDER,
     ArchivedRun,
@@ -36,8 +37,16 @@ def manifest_names(store: ObjectStore) -> list[str]:
 
 
 def read_manifest(store: ObjectStore, name: str) -> BackupManifest:
-    """Read one manifest. BackupError if it is missing or was changed."""
-    return decode_manifest(b"".join(store.chunks(name)), name)
+    """Read one manifest. BackupError if it is missing or was changed, and KeyChoiceError."""
+    try:
+        data = b"".join(store.chunks(name))
+    except UnencryptedError:
+        raise KeyChoiceError(
+            f"{store.url} is not encrypted: use it without --key-file, or an empty place"
+        ) from None
+    if data.startswith(HEADER):
+        raise KeyChoiceError(f"{store.url} is encrypted: --key-file is needed")
+    return decode_manifest(data, name)
 
 
 def newest_manifest(store: ObjectStore) -> BackupManifest | None:

@@ -50,6 +50,14 @@ Url = Annotated[
 ]
 
 
+KeyFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--key-file",
+        metavar="FILE",
+        help="The archive is encrypted with the keys in FILE: see `quorate backup new-key`.",
+    ),
+]
 KeepDays = Annotated[
     int,
     typer.Option(
@@ -83,7 +91,7 @@ def backup() -> None:
     """Archive the committed log of a running quorum, and verify archives.
 
     `quorate restore` restores an archive into a new quorum. Archives contain the log as it is, with
-    SCRAM keys and secret settings: whoever reads an archive has them.
+    SCRAM keys and secret settings: whoever reads an archive that is not encrypted has them.
     """
 
 
@@ -101,6 +109,7 @@ def create(
             "same cluster that is there is continued.",
         ),
     ],
+    key_file: KeyFile = None,
     follow: Annotated[
         bool,
         typer.Option("--follow", "-f", help="Continue with records as they commit, until Ctrl-C."),
@@ -138,7 +147,7 @@ def create(
     from quorate.backup.urls import open_store
     from quorate.cli.backup_health import STALE_S, BackupHealth
 
-    store = open_store(url)
+    store = open_store(url, key_file)
     health = BackupHealth(max(STALE_S, 10 * interval_s))
     with (
         _served(health, http_listener, follow),
@@ -264,7 +273,7 @@ def _print_created(store: ObjectStore, manifest: BackupManifest, as_json: bool) 
 
 
 @app.command("verify")
-def verify(*, url: Url, as_json: AsJson = False) -> None:
+def verify(*, url: Url, key_file: KeyFile = None, as_json: AsJson = False) -> None:
     """Read a backup completely. The exit status is 1 if anything is missing or damaged.
 
     One line per problem names the object, the byte in it and the offset. Checked are the SHA-256 of
@@ -274,7 +283,7 @@ def verify(*, url: Url, as_json: AsJson = False) -> None:
     from quorate.backup.urls import open_store
     from quorate.backup.verify import verify_backup
 
-    store = open_store(url)
+    store = open_store(url, key_file)
     with bar("bytes", None) as update:
         report = verify_backup(store, lambda done, total: update(completed=done, total=total))
     manifest = report.manifest
@@ -314,7 +323,12 @@ def verify(*, url: Url, as_json: AsJson = False) -> None:
 
 @app.command("prune")
 def prune(
-    *, url: Url, keep_days: KeepDays, dry_run: DryRun = False, as_json: AsJson = False
+    *,
+    url: Url,
+    keep_days: KeepDays,
+    key_file: KeyFile = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
 ) -> None:
     """Delete the runs of a backup that no restore to a time of the last days needs.
 
@@ -328,7 +342,7 @@ def prune(
     from quorate.backup.retention import DAY_MS
     from quorate.backup.urls import open_store
 
-    store = open_store(url)
+    store = open_store(url, key_file)
     manifest = require_manifest(store)
     since_ms = time.time_ns() // 1_000_000 - keep_days * DAY_MS
     if dry_run:
@@ -349,7 +363,7 @@ def prune(
 
 
 @app.command("list")
-def list_backup(*, url: Url, as_json: AsJson = False) -> None:
+def list_backup(*, url: Url, key_file: KeyFile = None, as_json: AsJson = False) -> None:
     """Show what a backup contains, by its manifest: `verify` reads the objects, too.
 
     Each run is a part of the log without a gap. It can be restored to any offset from its start to
@@ -358,7 +372,7 @@ def list_backup(*, url: Url, as_json: AsJson = False) -> None:
     from quorate.backup.archive import require_manifest
     from quorate.backup.urls import open_store
 
-    store = open_store(url)
+    store = open_store(url, key_file)
     manifest = require_manifest(store)
     if as_json:
         print_json(_summary(store, manifest))
@@ -379,11 +393,14 @@ def _row(run: ArchivedRun) -> tuple[str, ...]:
 
 
 def _summary(store: ObjectStore, manifest: BackupManifest) -> dict[str, object]:
+    from quorate.backup.encryption import EncryptedStore
+
     return {
         "url": store.url,
         "clusterId": manifest.cluster_id,
         "generation": manifest.generation,
         "created": _time(manifest.created_ms),
+        "encrypted": isinstance(store, EncryptedStore),
         "bytes": manifest.size,
         "runs": list(map(_run_summary, manifest.runs)),
     }
@@ -402,3 +419,35 @@ def _run_summary(run: ArchivedRun) -> dict[str, object]:
 
 def _time(time_ms: int) -> str:
     return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+# --- keys -----------------------------------------------------------------------------------------
+
+
+@app.command("new-key")
+def new_key(
+    *,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The key file.")],
+    add: Annotated[
+        bool,
+        typer.Option(
+            "--add",
+            help="Add a key to an existing file: new objects use it, old ones stay readable.",
+        ),
+    ] = False,
+) -> None:
+    """Write a key file for `--key-file`, which encrypts archives.
+
+    The file is a keyset in Tink's JSON. Only its user may read it. Without it, an archive cannot be
+    restored, so keep copies of it, apart from the archive.
+
+    Example: quorate backup new-key backup.keys
+    """
+    from quorate.backup.encryption import add_key, write_new_key
+
+    if add:
+        add_key(file)
+        print_line(f"Added a key to {file}")
+        return
+    write_new_key(file)
+    print_line(f"Wrote a key to {file}: keep copies of it, apart from the archive")

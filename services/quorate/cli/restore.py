@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from quorate.cli.backup import Url
+from quorate.cli.backup import KeyFile, Url
 from quorate.cli.option_groups import with_groups
 from quorate.cli.output import (
     AsJson,
@@ -88,6 +88,7 @@ class NewClusterOptions:
 def restore(
     *,
     url: Url,
+    key_file: KeyFile = None,
     config_file: ConfigFile = None,
     voter: NewVoterOptions,
     to_offset: Annotated[
@@ -131,7 +132,7 @@ def restore(
         raise UsageError("--keep-cluster-id and --cluster-id cannot be used together")
     wanted = _wanted(config_file, voter)
     check_directory(wanted.directory)
-    store = open_store(url)
+    store = open_store(url, key_file)
     manifest = _verified(store)
     point = _point(store, manifest, to_offset, time_ms)
     target = _identified(wanted, cluster, manifest.cluster_id)

@@ -36,6 +36,7 @@ SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scrip
         ("quorate console --bootstrap-controller 127.0.0.1:1", ("nicegui",), "console"),
         ("quorate-operator", ("kubernetes", "tenacity", "opentelemetry"), "operator"),
         ("kubectl-quorate status q", ("kubernetes",), "operator"),
+        ("quorate backup new-key /nowhere/keys", ("tink",), "backup"),
     ],
 )
 def test_the_missing_package_and_the_extra_are_named(

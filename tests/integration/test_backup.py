@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from quorate.cli.workload import Workload
 from quorate.log.config import LogConfig
+from quorate.log.meta_properties import MetaProperties
 from quorate.log.metadata_log import MetadataLog
 from quorate.records.batch import Record, iter_batches, iter_records
 from quorate.rpc.client.quorum_client import QuorumClient
@@ -199,7 +200,7 @@ def test_a_quorum_of_one_voter_is_restored_with_the_same_node_id(
     shutil.rmtree(node.data)
 
     ran = here("restore", target, "-c", node.properties, "--keep-cluster-id")
-    assert_error(ran, "--old-members-are-gone")
+    assert_error(ran, "--erased 1-")
     assert not node.data.exists()
     done = succeed("restore", target, "-c", node.properties, "--json").json()
     assert done["oldVoters"] == [f"1-{done['oldVoters'][0][2:]}"]
@@ -215,6 +216,38 @@ def test_a_quorum_of_one_voter_is_restored_with_the_same_node_id(
         here("backup", "create", *ask, "--to", target),
         f"the quorum is cluster {done['clusterId']}: use another place",
     )
+
+
+def test_the_old_cluster_id_stays_only_without_the_old_members(tmp_path: Path) -> None:
+    old = Quorum(tmp_path / "old", (1, 2))
+    new = Node(tmp_path / "new", 7, free_ports(1)[0])
+    target = tmp_path / "archive"
+    try:
+        old.form()
+        old.until_voters(1, 2)
+        succeed("backup", "create", "--bootstrap-controller", old.addresses, "--to", target)
+        keys = [
+            f"{node.id}-{MetaProperties.read(node.data).directory_id}"
+            for node in old.nodes.values()
+        ]
+        options = [option for key in keys for option in ("--erased", key)]
+        keep = ("restore", target, "-c", new.properties, "--keep-cluster-id")
+        first, second = old.nodes.values()
+        first.kill()
+        for ran in (here(*keep), here(*keep, *options)):
+            assert_error(ran, f"the old voter {keys[1]} is running: {second.address} belongs to")
+        second.kill()
+        assert_error(here(*keep), f"confirm it: --erased {keys[0]} --erased {keys[1]}")
+        assert_error(here(*keep, *options[:2]), f"confirm it: --erased {keys[1]}")
+        assert not new.data.exists()
+        ran = here(*keep, *options, "--json")
+        assert ran.status == 0, ran
+        assert ran.json()["clusterId"] == ran.json()["oldClusterId"]
+        new.start()
+        new.wait_said("leads epoch")
+    finally:
+        old.kill()
+        new.kill()
 
 
 COMPACTING = {

@@ -34,8 +34,10 @@ Rules:
    leaves a directory that no controller starts on, and that the next restore begins anew.
 8. With a key file, each object is encrypted between the archive and its store (`encryption`).
    Whether an archive is encrypted, the first bytes of its objects tell. The two kinds never mix.
-9. An offset may be inside a batch (`batches`). Of application records, the batch keeps those before
-   the offset. The records of a metadata batch are one change, which is never restored in part.
+9. The old cluster id stays only if no archived voter answers with it, and the user confirms for
+   each that its directory is erased (`old_members`).
+10. An offset may be inside a batch (`batches`). Of application records, the batch keeps those
+    before the offset. The records of a metadata batch are one change, never restored in part.
 
 Source: KIP-630 (checkpoints), KIP-853 (voter sets); `recovery` for forced epochs.
 """

@@ -30,10 +30,11 @@ if TYPE_CHECKING:
     from quorate.backup.restore import RestoredQuorum, RestoreTarget
     from quorate.backup.stores import ObjectStore
     from quorate.common.endpoints import Endpoint
+    from quorate.rpc.tls import TlsConfig
 
 KEPT_ID_WARNING = (
-    "the cluster id is the old one: erase the directories of the old members before they start, or "
-    "there are two quorums, and clients and brokers may use either"
+    "the cluster id is the old one: if controllers of the old quorum start again, there are two "
+    "quorums, and clients and brokers may use either"
 )
 
 
@@ -72,16 +73,19 @@ class NewClusterOptions:
     keep_cluster_id: Annotated[
         bool,
         typer.Option(
-            "--keep-cluster-id", help="Use the old cluster's id. Requires the next option, too."
+            "--keep-cluster-id",
+            help="Use the old cluster's id. Fails if a voter of the old quorum answers.",
         ),
     ] = False
-    old_members_are_gone: Annotated[
-        bool,
+    erased: Annotated[
+        list[str] | None,
         typer.Option(
-            "--old-members-are-gone",
-            help="Confirm that no controller of the old quorum can start again.",
+            "--erased",
+            metavar="ID-DIRECTORY_ID",
+            help="With --keep-cluster-id: confirm that the directory of this old voter is erased. "
+            "Each voter of the backup must be confirmed, and is in the error message.",
         ),
-    ] = False
+    ] = None
 
 
 @with_groups
@@ -122,6 +126,7 @@ def restore(
 
     Example: quorate restore /backups/metadata -c 1.properties --to-time 2026-11-21T03:35:22Z
     """
+    from quorate.backup.old_members import archived_voters, check_gone
     from quorate.backup.restore import check_directory, restore_backup
     from quorate.backup.urls import open_store
 
@@ -130,12 +135,17 @@ def restore(
     time_ms = None if to_time is None else _milliseconds(to_time)
     if cluster.keep_cluster_id and cluster.cluster_id is not None:
         raise UsageError("--keep-cluster-id and --cluster-id cannot be used together")
-    wanted = _wanted(config_file, voter)
+    if cluster.erased and not cluster.keep_cluster_id:
+        raise UsageError("--erased needs --keep-cluster-id")
+    wanted, tls = _wanted(config_file, voter)
     check_directory(wanted.directory)
     store = open_store(url, key_file)
     manifest = _verified(store)
     point = _point(store, manifest, to_offset, time_ms)
     target = _identified(wanted, cluster, manifest.cluster_id)
+    if cluster.keep_cluster_id:
+        voters = archived_voters(store, manifest.last_run)
+        check_gone(voters, cluster.erased or (), manifest.cluster_id, tls)
     if dry_run:
         _print_planned(manifest, point, target, as_json)
         return
@@ -146,25 +156,32 @@ def restore(
         print_warning(KEPT_ID_WARNING)
 
 
-def _wanted(config_file: Path | None, voter: NewVoterOptions) -> RestoreTarget:
-    """The target, from the options and the configuration. Its cluster id is empty if not set."""
+def _wanted(
+    config_file: Path | None, voter: NewVoterOptions
+) -> tuple[RestoreTarget, TlsConfig | None]:
+    """The target, and how to ask other controllers, from the options and the configuration.
+
+    The target's cluster id is empty if not set.
+    """
     from quorate.backup.restore import RestoreTarget
 
     directory, node_id = voter.directory, voter.node_id
     endpoints = tuple(map(_endpoint, voter.endpoints or ()))
     if directory is not None and node_id is not None and endpoints and config_file is None:
-        return RestoreTarget(directory, node_id, endpoints, "")
+        return RestoreTarget(directory, node_id, endpoints, ""), None
     if config_file is None and "QUORATE_NODE_ID" not in os.environ:
         raise UsageError("expected --config FILE, or --directory, --node-id and --endpoint")
     config = load(config_file, "--config")
     for warning in config.warnings:
         print_warning(warning)
-    return RestoreTarget(
+    target = RestoreTarget(
         directory or config.metadata_log_dir,
         config.node_id if node_id is None else node_id,
         endpoints or config.endpoints,
         config.cluster_id or "",
     )
+    files = config.tls if config.listeners[0].tls else None
+    return target, None if files is None else files.mutual
 
 
 def _endpoint(text: str) -> Endpoint:
@@ -222,7 +239,6 @@ def _identified(wanted: RestoreTarget, cluster: NewClusterOptions, old: str) -> 
     from quorate.controller.formatting import check_cluster_id
     from quorate.log.meta_properties import random_uuid
 
-    may_keep = cluster.keep_cluster_id and cluster.old_members_are_gone
     given = old if cluster.keep_cluster_id else cluster.cluster_id
     configured = wanted.cluster_id
     chosen = given or configured or random_uuid()
@@ -231,11 +247,10 @@ def _identified(wanted: RestoreTarget, cluster: NewClusterOptions, old: str) -> 
         raise CommandError(
             f"the cluster id {chosen} is not the cluster.id {configured} of --config"
         )
-    if chosen == old and not may_keep:
+    if chosen == old and not cluster.keep_cluster_id:
         raise CommandError(
             f"{old} is the id of the old cluster: its members could form a second quorum with it. "
-            "Use a new id, or --keep-cluster-id with --old-members-are-gone, which confirms that "
-            "none of them can start again"
+            "Use a new id, or --keep-cluster-id once all of them are gone"
         )
     return replace(wanted, cluster_id=chosen)
 

@@ -423,16 +423,19 @@ def test_the_command_restores_and_reports(target: Path, tmp_path: Path) -> None:
 
 def test_the_old_cluster_id_needs_a_confirmation(target: Path, tmp_path: Path) -> None:
     directory = tmp_path / "new"
-    for options in (
-        ("--keep-cluster-id",),
-        ("--cluster-id", CLUSTER),
-        ("--cluster-id", CLUSTER, "--old-members-are-gone"),
-    ):
-        assert_error(run(target, directory, *options), "is the id of the old cluster")
+    ran = run(target, directory, "--cluster-id", CLUSTER)
+    assert_error(ran, "is the id of the old cluster")
+    (key,) = (str(voter.key) for voter in VOTERS)
+    keep = ("--keep-cluster-id",)
+    assert_error(run(target, directory, *keep), f"confirm it: --erased {key}")
+    ran = run(target, directory, *keep, "--erased", "1")
+    assert_error(ran, f"1 is not a voter of the backup: these are {key}")
+    ran = run(target, directory, "--erased", key)
+    assert_error(ran, "--erased needs --keep-cluster-id", status=2)
     assert not directory.exists()
-    ran = run(target, directory, "--keep-cluster-id", "--old-members-are-gone")
+    ran = run(target, directory, *keep, "--erased", key)
     assert ran.status == 0
-    assert "erase the directories of the old members" in ran.err
+    assert "if controllers of the old quorum start again" in ran.err
     assert MetaProperties.read(directory).cluster_id == CLUSTER
 
 

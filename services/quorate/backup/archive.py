@@ -102,7 +102,9 @@ class Archive:
         self._kept = {name: self._read(name) for name in names[:-1]}
         self.newest = read_manifest(store, names[-1]) if names else None
         if self.newest is not None:
-            self._kept[self.newest.name] = self.newest
+            self._published(self.newest)
+        self._written: BackupManifest | None = None
+        """What this process gave the store last."""
 
     def _read(self, name: str) -> BackupManifest:
         """An older manifest; an empty one if it cannot be used, as then nothing restores it."""
@@ -114,15 +116,17 @@ class Archive:
     def publish(self, manifest: BackupManifest) -> None:
         """Write the next manifest; delete manifests before the kept ones, and retired objects.
 
-        BackupError if another process has written one since.
+        BackupError if another process has written one since. Two processes may write the same
+        generation at once. The later one replaces the manifest of the other, which finds that out
+        when it reads it again, at once or before its next one.
         """
+        found = self._stored()
+        if found is not None and found == self._written:
+            # The store kept the manifest and failed afterwards.
+            self._published(found)
+        elif found != self.newest:
+            raise self._conflict()
         known = -1 if self.newest is None else self.newest.generation
-        names = manifest_names(self.store)
-        if (names[-1] if names else None) != (None if self.newest is None else self.newest.name):
-            raise BackupError(
-                f"another process wrote {names[-1] if names else 'nothing'} to {self.store.url}: "
-                "only one backup may run"
-            )
         now_ms = time.time_ns() // 1_000_000
         following = replace(
             manifest,
@@ -130,14 +134,32 @@ class Archive:
             created_ms=now_ms,
             retired=self._without_due(self._retired(manifest, now_ms), now_ms),
         )
+        self._written = following
         self.store.put(following.name, [encode_manifest(following)])
-        self.newest = following
-        self._kept[following.name] = following
+        if self._stored() != following:
+            raise self._conflict()
+        self._published(following)
         old = sorted(self._kept)[:-KEPT_MANIFESTS]
         if old:
             self.store.delete(old)
             for name in old:
                 del self._kept[name]
+
+    def _stored(self) -> BackupManifest | None:
+        """What the store's newest manifest contains."""
+        names = manifest_names(self.store)
+        return self._read(names[-1]) if names else None
+
+    def _published(self, manifest: BackupManifest) -> None:
+        self.newest = manifest
+        self._kept[manifest.name] = manifest
+
+    def _conflict(self) -> BackupError:
+        names = manifest_names(self.store)
+        return BackupError(
+            f"another process wrote {names[-1] if names else 'nothing'} to {self.store.url}: "
+            "only one backup may run"
+        )
 
     def prune(self, since_ms: int) -> tuple[ArchivedRun, ...]:
         """Drop the runs that no restore to `since_ms` or a later time needs; returns them.
@@ -175,8 +197,10 @@ class Archive:
         """What is retired with the next manifest, in addition to what was before."""
         if self.newest is None:
             return []
-        unlisted = sorted(self.newest.names - manifest.names)
-        return [*self.newest.retired, *(RetiredObject(name, now_ms) for name in unlisted)]
+        listed = manifest.names
+        before = (each for each in self.newest.retired if each.name not in listed)
+        unlisted = sorted(self.newest.names - listed)
+        return [*before, *(RetiredObject(name, now_ms) for name in unlisted)]
 
     def _without_due(self, retired: list[RetiredObject], now_ms: int) -> tuple[RetiredObject, ...]:
         """Delete the objects that were retired long ago; return the others.

@@ -4,8 +4,8 @@ The URL is s3://BUCKET/PREFIX, with the options of pyarrow's S3FileSystem as its
 `?endpoint_override=HOST:PORT&scheme=http&region=us-east-1`. Credentials come from where AWS's tools
 take them: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, or the machine's role.
 
-A store has no lock that works with every server. Two writers therefore notice each other when one
-publishes a manifest (see `archive.Archive.publish`).
+A store has no lock that works with every server, and pyarrow offers no conditional put. Two writers
+therefore notice each other when one publishes a manifest (see `archive.Archive.publish`).
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@
     python -m quorate_operator.pod broker     becomes `quorate broker`
     python -m quorate_operator.pod backup …   becomes `quorate backup create …`
     python -m quorate_operator.pod restore …  becomes `quorate restore …`, unless that was done
+    python -m quorate_operator.pod drill …    restores a backup to try it (`drill`)
 
 Pod NAME-N of a namespace is node N, or QUORATE_POD_FIRST_NODE_ID + N. It advertises the address
 NAME-N.NAMESPACE.svc, which its certificate (node-ID.crt) names. Pod NAME-broker-N is node 1000 + N,
@@ -19,7 +20,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from quorate_operator import fence, naming
+from quorate_operator import drill, fence, naming
 
 POD_PREFIX = "QUORATE_POD_"
 BROKER_INFIX = "-broker"
@@ -109,12 +110,16 @@ def _node_ids(environment: Mapping[str, str]) -> naming.NodeIds:
 
 def _common(environment: Mapping[str, str], quorum: str, namespace: str) -> dict[str, str]:
     servers = ",".join(naming.bootstrap_servers(quorum, namespace))
-    result = {k: v for k, v in environment.items() if not k.startswith(POD_PREFIX)}
-    return result | {
+    return _passed_on(environment) | {
         "QUORATE_CONTROLLER_LISTENER_NAMES": naming.LISTENER,
         "QUORATE_CONTROLLER_QUORUM_BOOTSTRAP_SERVERS": servers,
         "QUORATE_METADATA_LOG_DIR": naming.METADATA_PATH,
     }
+
+
+def _passed_on(environment: Mapping[str, str]) -> dict[str, str]:
+    """What the command gets of the pod's environment."""
+    return {k: v for k, v in environment.items() if not k.startswith(POD_PREFIX)}
 
 
 def _protocol(environment: Mapping[str, str]) -> str:
@@ -220,18 +225,20 @@ def main(arguments: list[str] | None = None) -> int:
             environment = broker_settings(os.environ)
             command += ["broker", "--format", cluster_id]
         elif given[:1] == ["backup"]:
-            environment = {k: v for k, v in os.environ.items() if not k.startswith(POD_PREFIX)}
+            environment = _passed_on(os.environ)
             command += _backup_command(os.environ, given[1:])
         elif given[:1] == ["restore"]:
             cluster_id = _required(os.environ, "QUORATE_POD_CLUSTER_ID")
             if is_restored(Path(naming.METADATA_PATH), cluster_id):
                 print(f"{naming.METADATA_PATH} was restored for cluster {cluster_id} before")
                 return 0
-            environment = {k: v for k, v in os.environ.items() if not k.startswith(POD_PREFIX)}
+            environment = _passed_on(os.environ)
             command += given
+        elif given[:1] == ["drill"]:
+            return drill.run(given[1:], _passed_on(os.environ))
         elif given:
             raise PodError(
-                f"{' '.join(given)}: expected `broker`, `backup`, `restore` or no argument"
+                f"{' '.join(given)}: expected `broker`, `backup`, `restore`, `drill` or no argument"
             )
         elif is_fenced(os.environ):
             return fence.serve(naming.HTTP_PORT)

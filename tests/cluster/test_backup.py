@@ -105,6 +105,17 @@ def recovering(spec: Object, folder: str) -> Object:
     return {**kept, "replicas": 3, "bootstrap": {"recovery": {"source": source}}}
 
 
+def drill_now(lab: Lab) -> None:
+    """Restore the backup beside the Quorum, which goes on."""
+    lab.paste(block("docs/backup.md", "drill-now"), {"meta-drill": "all-drill"})
+    lab.until(
+        "the drill succeeds",
+        lambda: condition(lab, "quorumbackup", "all", "Drilled").get("status") == "True",
+    )
+    status = lab.get("quorumbackup", "all")["status"]
+    assert 0 < status["lastDrill"]["endOffset"] <= status["lastOffset"]
+
+
 def test_everything_acknowledged_before_the_loss_of_all_disks_is_restored(lab: Lab) -> None:
     lab.install("operator.backups=true")
     lab.until_ready(3)
@@ -117,6 +128,7 @@ def test_everything_acknowledged_before_the_loss_of_all_disks_is_restored(lab: L
         "destination": {"claim": {"name": "backups"}},
         "intervalSeconds": 1,
         "keepDays": 7,
+        "drill": {"schedule": "0 4 1 1 *", "volumeSize": "256Mi"},
     }
     apply(lab, "QuorumBackup", "all", backup)
     lab.until(
@@ -130,6 +142,7 @@ def test_everything_acknowledged_before_the_loss_of_all_disks_is_restored(lab: L
     assert lab.get("quorumbackup", "all")["status"]["lastOffset"] > 0
     columns = lab.paste(block("docs/backup.md", "kubectl get")).split()
     assert columns[1:6] == ["QUORUM", "SCHEDULE", "READY", "LASTSUCCESS", "LASTOFFSET"]
+    drill_now(lab)
     began = time.time()
     lab.until("it writes", lambda: acknowledged(lab) and time.time() - began > SURE_S + 5)
 

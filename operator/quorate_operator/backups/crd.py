@@ -6,10 +6,10 @@ from typing import Any
 
 from quorate_operator import crd_pod, schema
 from quorate_operator.backups.resource import KIND, PLURAL
-from quorate_operator.crd_rules import Schema, kept
+from quorate_operator.crd_rules import QUANTITY, Schema, kept
 from quorate_operator.destination import destination
 
-REVISION = 1
+REVISION = 2
 """The revision of the schema. Raise it with each change, and never use one twice."""
 CRON = r"^(@(hourly|daily|weekly|monthly)|[0-9*/,A-Za-z?-]+( [0-9*/,A-Za-z?-]+){4})$"
 
@@ -23,6 +23,25 @@ def _pod_template() -> Schema:
             "tolerations": crd_pod.tolerations(),
         },
         default={},
+    )
+
+
+def _drill() -> Schema:
+    return schema.object(
+        "Restore drills: a Job restores the newest state to a volume of its pod, and opens it.",
+        {
+            "schedule": schema.text("A cron expression, in UTC.", pattern=CRON, maxLength=128),
+            "resources": crd_pod.resources(
+                "Resources of the container. ephemeral-storage covers the restored state."
+            ),
+            "volumeSize": schema.text(
+                "The limit of the volume for the restored state, on the machine's disk. Default: "
+                "none.",
+                pattern=QUANTITY,
+                maxLength=32,
+            ),
+        },
+        required=["schedule"],
     )
 
 
@@ -64,7 +83,8 @@ def _spec() -> Schema:
                 maxLength=30,
                 pattern="^[a-z]([-a-z0-9]*[a-z0-9])?$",
             ),
-            "suspend": schema.boolean("No backups run.", default=False),
+            "suspend": schema.boolean("No backups and no drills run.", default=False),
+            "drill": _drill(),
             "podTemplate": _pod_template(),
         },
         required=["quorumName", "destination"],
@@ -82,6 +102,16 @@ def _status() -> Schema:
             ),
             "lastOffset": schema.integer("Where the archive ended then.", format="int64"),
             "clusterId": schema.text("The cluster in the archive."),
+            "lastDrill": schema.object(
+                "The last restore drill that succeeded.",
+                {
+                    "time": schema.text("When it ended.", format="date-time"),
+                    "endOffset": schema.integer(
+                        "Where the restored archive ended.", format="int64"
+                    ),
+                    "seconds": schema.integer("How long it took.", format="int64"),
+                },
+            ),
             "conditions": schema.conditions(),
         },
     )
@@ -95,6 +125,8 @@ def definition() -> dict[str, Any]:
         schema.column("Ready", "string", ".status.conditions[?(@.type=='Ready')].status"),
         schema.column("LastSuccess", "date", ".status.lastSuccess"),
         schema.column("LastOffset", "integer", ".status.lastOffset"),
+        schema.column("Drilled", "string", ".status.conditions[?(@.type=='Drilled')].status", 1),
+        schema.column("LastDrill", "date", ".status.lastDrill.time", 1),
         schema.column("Age", "date", ".metadata.creationTimestamp"),
         schema.column("Message", "string", ".status.conditions[?(@.type=='Ready')].message", 1),
     ]

@@ -234,7 +234,8 @@ class BackupLoop:
         made = status.build(backup, worker.seen.observed, planned, now, failure)
         conditions = {each["type"]: each["status"] for each in made["conditions"]}
         is_done = conditions["Ready"] == conditions["SpecApplied"] == "True"
-        is_running = any(run.succeeded is None for run in worker.seen.observed.runs)
+        runs = (*worker.seen.observed.runs, *worker.seen.observed.drills)
+        is_running = any(run.succeeded is None for run in runs)
         worker.unrest = 0 if is_done and not is_running else worker.unrest + 1
         await self._write(backup, made)
 

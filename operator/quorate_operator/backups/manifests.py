@@ -1,8 +1,9 @@
-"""Builds the Deployment or the CronJob of a QuorumBackup.
+"""Builds the Deployment or the CronJob of a QuorumBackup, and the CronJob of its restore drills.
 
-Both depend only on the QuorumBackup and the Quorum, and carry a digest of themselves. Pods satisfy
-the restricted Pod Security Standard and have no service account token. At most one runs at a time,
-because only one process may write an archive.
+All depend only on the QuorumBackup and the Quorum, and carry a digest of themselves. Pods satisfy
+the restricted Pod Security Standard and have no service account token. At most one backup runs at a
+time, because only one process may write an archive. A drill only reads it, and has no access to the
+Quorum.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from quorate_operator import manifests, naming
 from quorate_operator.backups.resource import (
     BACKUP_LABEL,
+    DRILL,
     MODE_LABEL,
     BackupResource,
 )
@@ -17,6 +19,9 @@ from quorate_operator.naming import HTTP_PORT, Object
 from quorate_operator.resource import QuorumResource
 
 COMPONENT = "backup"
+DRILL_COMPONENT = "backup-drill"
+DRILL_PATH = "/drill"
+DRILL_VOLUME = "drill"
 REPORT = "/dev/termination-log"
 DEADLINE_S = 6 * 60 * 60
 """The longest time of a scheduled run: one that hangs would keep further ones from running."""
@@ -33,7 +38,8 @@ def selector(backup: BackupResource) -> dict[str, str]:
 
 
 def selector_text(backup: BackupResource) -> str:
-    return ",".join(f"{name}={value}" for name, value in sorted(selector(backup).items()))
+    """A selector of all objects of a QuorumBackup, those of drills too."""
+    return f"{BACKUP_LABEL}={backup.name}"
 
 
 def workload(backup: BackupResource, quorum: QuorumResource) -> Object:
@@ -41,9 +47,32 @@ def workload(backup: BackupResource, quorum: QuorumResource) -> Object:
     kind, name = backup.workload
     labels = {**selector(backup), naming.MANAGED_LABEL: "quorate-operator"}
     pods = {**labels, MODE_LABEL: backup.mode, manifests.CLIENT_LABEL: "true"}
-    template = {"metadata": {"labels": pods}, "spec": _pod_spec(backup, quorum)}
+    template = {"metadata": {"labels": pods}, "spec": _backup_pod(backup, quorum)}
+    if backup.schedule:
+        spec = _cron_job(backup, backup.schedule, template)
+    else:
+        spec = _deployment(backup, template)
+    return _stamped(backup, kind, name, labels, spec)
+
+
+def drill(backup: BackupResource, quorum: QuorumResource) -> Object:
+    """The CronJob that restores the backup, to try it."""
+    kind, name = backup.drill_job
+    labels = {**selector(backup), naming.MANAGED_LABEL: "quorate-operator"}
+    labels[naming.COMPONENT_LABEL] = DRILL_COMPONENT
+    template = {
+        "metadata": {"labels": {**labels, MODE_LABEL: DRILL}},
+        "spec": _drill_pod(backup, quorum),
+    }
+    spec = _cron_job(backup, str(backup.drill.get("schedule")), template)
+    return _stamped(backup, kind, name, labels, spec)
+
+
+def _stamped(
+    backup: BackupResource, kind: str, name: str, labels: dict[str, str], spec: Object
+) -> Object:
     made: Object = {
-        "apiVersion": "batch/v1" if backup.schedule else "apps/v1",
+        "apiVersion": "batch/v1" if kind == "CronJob" else "apps/v1",
         "kind": kind,
         "metadata": {
             "name": name,
@@ -51,7 +80,7 @@ def workload(backup: BackupResource, quorum: QuorumResource) -> Object:
             "labels": labels,
             "ownerReferences": [backup.owner],
         },
-        "spec": _cron_job(backup, template) if backup.schedule else _deployment(backup, template),
+        "spec": spec,
     }
     stamp = manifests.digest(made)
     made["metadata"]["annotations"] = {naming.HASH_ANNOTATION: stamp}
@@ -68,9 +97,9 @@ def _deployment(backup: BackupResource, template: Object) -> Object:
     }
 
 
-def _cron_job(backup: BackupResource, template: Object) -> Object:
+def _cron_job(backup: BackupResource, schedule: str, template: Object) -> Object:
     return {
-        "schedule": backup.schedule,
+        "schedule": schedule,
         "timeZone": "Etc/UTC",
         "suspend": backup.is_suspended,
         "concurrencyPolicy": "Forbid",
@@ -87,50 +116,80 @@ def _cron_job(backup: BackupResource, template: Object) -> Object:
     }
 
 
-def _pod_spec(backup: BackupResource, quorum: QuorumResource) -> Object:
-    volumes: list[Object] = [{"name": "tmp", "emptyDir": {}}]
-    mounts: list[Object] = [{"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108 - inside the pod
+def _backup_pod(backup: BackupResource, quorum: QuorumResource) -> Object:
+    volumes: list[Object] = []
+    mounts: list[Object] = []
     if quorum.is_tls:
         source = {"secretName": backup.client_secret, "defaultMode": 0o440}
         volumes.append({"name": "tls", "secret": source})
         mounts.append({"name": "tls", "mountPath": naming.TLS_PATH, "readOnly": True})
-    volumes += backup.destination.volumes()
-    mounts += backup.destination.mounts()
+    container = {
+        **_container(quorum, "backup", _arguments(backup), _environment(backup, quorum)),
+        "resources": backup.pod_template.get("resources") or {},
+    }
+    if not backup.schedule:
+        container["ports"] = [{"name": "http", "containerPort": HTTP_PORT, "protocol": "TCP"}]
+        container["livenessProbe"] = manifests.probe("/healthz", period_s=10, failures=6)
+        container["readinessProbe"] = manifests.probe("/readyz", period_s=5, failures=2)
+    container["volumeMounts"] = [*mounts, *backup.destination.mounts()]
+    restart = "Never" if backup.schedule else "Always"
+    return _pod_spec(backup, quorum, container, volumes, restart)
+
+
+def _drill_pod(backup: BackupResource, quorum: QuorumResource) -> Object:
+    limit = backup.drill.get("volumeSize")
+    arguments = [f"--directory={DRILL_PATH}", f"--report={REPORT}", backup.destination.url]
+    container = {
+        **_container(quorum, "drill", arguments, backup.destination.variables()),
+        "resources": backup.drill.get("resources") or {},
+        "volumeMounts": [
+            {"name": DRILL_VOLUME, "mountPath": DRILL_PATH},
+            *backup.destination.mounts(is_read_only=True),
+        ],
+    }
+    volume = {"name": DRILL_VOLUME, "emptyDir": {"sizeLimit": limit} if limit else {}}
+    return _pod_spec(backup, quorum, container, [volume], "Never")
+
+
+def _pod_spec(
+    backup: BackupResource,
+    quorum: QuorumResource,
+    container: Object,
+    volumes: list[Object],
+    restart: str,
+) -> Object:
     template = backup.pod_template
+    tmp = {"name": "tmp", "mountPath": "/tmp"}  # noqa: S108 - inside the pod
+    container = {**container, "volumeMounts": [tmp, *container["volumeMounts"]]}
     spec: Object = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "restartPolicy": "Never" if backup.schedule else "Always",
+        "restartPolicy": restart,
         "terminationGracePeriodSeconds": 30,
         "securityContext": manifests.pod_security(quorum.part("podTemplate")),
-        "containers": [_container(backup, quorum, mounts)],
-        "volumes": volumes,
+        "containers": [container],
+        "volumes": [{"name": "tmp", "emptyDir": {}}, *volumes, *backup.destination.volumes()],
     }
     spec |= {name: template[name] for name in ("nodeSelector", "tolerations") if template.get(name)}
     secrets = quorum.part("podTemplate").get("imagePullSecrets")
     return spec | ({"imagePullSecrets": secrets} if secrets else {})
 
 
-def _container(backup: BackupResource, quorum: QuorumResource, mounts: list[Object]) -> Object:
-    container: Object = {
-        "name": "backup",
+def _container(
+    quorum: QuorumResource, name: str, arguments: list[str], variables: list[Object]
+) -> Object:
+    return {
+        "name": name,
         "image": quorum.image,
         "imagePullPolicy": quorum.spec.get("imagePullPolicy", "IfNotPresent"),
-        "command": ["python", "-m", "quorate_operator.pod", "backup"],
-        "args": _arguments(backup),
-        "env": _environment(backup, quorum),
+        "command": ["python", "-m", "quorate_operator.pod", name],
+        "args": arguments,
+        "env": variables,
         # A process that fails ends with one line, which the status repeats.
         "terminationMessagePath": REPORT,
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "resources": backup.pod_template.get("resources") or {},
         "securityContext": manifests.container_security(),
-        "volumeMounts": mounts,
     }
-    if not backup.schedule:
-        container["ports"] = [{"name": "http", "containerPort": HTTP_PORT, "protocol": "TCP"}]
-        container["livenessProbe"] = manifests.probe("/healthz", period_s=10, failures=6)
-        container["readinessProbe"] = manifests.probe("/readyz", period_s=5, failures=2)
-    return container
 
 
 def _arguments(backup: BackupResource) -> list[str]:

@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from quorate_operator import naming
 from quorate_operator.backups.manifests import selector_text
 from quorate_operator.backups.plan import BackupObserved, BackupPage
-from quorate_operator.backups.resource import MODE_LABEL, BackupResource
+from quorate_operator.backups.resource import DRILL, MODE_LABEL, BackupResource
 from quorate_operator.job_state import JobRun, created, job_run
 from quorate_operator.kube import Kube
 from quorate_operator.naming import HTTP_PORT, Object
@@ -60,21 +60,26 @@ class BackupObserver:
         conflicts: list[str] = []
         workload = self._own(backup, *backup.workload, conflicts)
         other = self._own(backup, *backup.other_workload, [])
+        drill = self._own(backup, *backup.drill_job, conflicts if backup.drill else [])
         pods = kube.list("Pod", namespace, selector_text(backup))
-        mine = [pod for pod in pods if labels_of(pod).get(MODE_LABEL) == backup.mode]
+        by_mode = _by_mode(pods, backup.mode)
+        jobs: list[Object] = []
+        if backup.schedule or drill is not None:
+            jobs = kube.list("Job", namespace, selector_text(backup))
         observed = BackupObserved(
             quorum=quorum,
             forbidden=() if quorum is None else tuple(self._forbidden(backup, quorum)),
             conflicts=tuple(conflicts),
             workload=workload,
             has_other=other is not None,
-            other_pods=tuple(
-                sorted(pod["metadata"]["name"] for pod in pods if pod not in mine and _runs(pod))
-            ),
+            other_pods=tuple(sorted(p["metadata"]["name"] for p in by_mode.other if _runs(p))),
+            drill=drill,
+            drills=_runs_of(drill, jobs, by_mode.drills),
         )
         if backup.schedule:
-            return BackupSnapshot(replace(observed, runs=self._runs(backup, workload, mine)))
-        pod = max((pod for pod in mine if _is_wanted(pod)), key=created, default=None)
+            runs = _runs_of(workload, jobs, by_mode.own)
+            return BackupSnapshot(replace(observed, runs=runs))
+        pod = max((pod for pod in by_mode.own if _is_wanted(pod)), key=created, default=None)
         return BackupSnapshot(replace(observed, pod_problem=_problem(pod)), pod)
 
     def poll(self, seen: BackupSnapshot) -> BackupSnapshot:
@@ -107,16 +112,31 @@ class BackupObserver:
             elif not _may_use(found, quorum):
                 yield f"{kind}/{name} needs the label {naming.USABLE_LABEL}={quorum.name}"
 
-    def _runs(
-        self, backup: BackupResource, cron_job: Object | None, pods: list[Object]
-    ) -> tuple[JobRun, ...]:
-        if cron_job is None:
-            return ()
-        uid = cron_job["metadata"]["uid"]
-        jobs = self._kube.list("Job", backup.namespace, selector_text(backup))
-        return tuple(
-            job_run(job, pods) for job in sorted(jobs, key=created) if is_controlled_by(job, uid)
-        )
+
+class _Pods(NamedTuple):
+    """The pods of a QuorumBackup: those of its mode, those of its drills, and the others."""
+
+    own: list[Object]
+    drills: list[Object]
+    other: list[Object]
+
+
+def _by_mode(pods: Iterable[Object], mode: str) -> _Pods:
+    found = _Pods([], [], [])
+    places = {mode: found.own, DRILL: found.drills}
+    for pod in pods:
+        places.get(labels_of(pod).get(MODE_LABEL, ""), found.other).append(pod)
+    return found
+
+
+def _runs_of(cron_job: Object | None, jobs: list[Object], pods: list[Object]) -> tuple[JobRun, ...]:
+    """The Jobs of a CronJob, the newest last. pods: those of the Jobs, and others."""
+    if cron_job is None:
+        return ()
+    uid = cron_job["metadata"]["uid"]
+    return tuple(
+        job_run(job, pods) for job in sorted(jobs, key=created) if is_controlled_by(job, uid)
+    )
 
 
 def _may_use(found: Object, quorum: QuorumResource) -> bool:

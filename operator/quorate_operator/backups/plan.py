@@ -4,7 +4,8 @@
    image, a Secret or a volume claim that it may not use.
 2. The object of the other mode is deleted first, and its pods must be gone: only one process may
    write an archive.
-3. The Deployment or CronJob is created, or applied if it differs.
+3. The Deployment or CronJob is created, or applied if it differs. Then that of the drills, which is
+   deleted if none are wanted.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from quorate_operator import manifests
-from quorate_operator.backups.manifests import workload
+from quorate_operator.backups.manifests import drill, workload
 from quorate_operator.backups.resource import BackupResource
 from quorate_operator.job_state import JobRun
 from quorate_operator.naming import Object
@@ -52,6 +53,10 @@ class BackupObserved:
     """The page of the pod, None without an answer."""
     runs: tuple[JobRun, ...] = ()
     """The runs, the newest last."""
+    drill: Object | None = None
+    """The CronJob of the drills."""
+    drills: tuple[JobRun, ...] = ()
+    """The drills, the newest last."""
 
 
 class BackupReason(StrEnum):
@@ -107,9 +112,12 @@ def plan_backup(backup: BackupResource, observed: BackupObserved) -> BackupPlan:
     if observed.other_pods:
         text = f"waiting until pods of the other mode are gone: {', '.join(observed.other_pods)}"
         return BackupPlan(reason=BackupReason.OTHER_MODE_RUNS, text=text)
-    made = workload(backup, observed.quorum)
-    if observed.workload is None or (
-        manifests.stamp_of(observed.workload) != manifests.stamp_of(made)
-    ):
-        return BackupPlan(PutWorkload(made))
+    wanted = [(observed.workload, workload(backup, observed.quorum))]
+    if backup.drill:
+        wanted.append((observed.drill, drill(backup, observed.quorum)))
+    for found, made in wanted:
+        if found is None or manifests.stamp_of(found) != manifests.stamp_of(made):
+            return BackupPlan(PutWorkload(made))
+    if observed.drill is not None and not backup.drill:
+        return BackupPlan(DeleteWorkload(*backup.drill_job))
     return BackupPlan()

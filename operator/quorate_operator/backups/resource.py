@@ -13,7 +13,7 @@ PLURAL = "quorumbackups"
 BACKUP_LABEL = f"{naming.GROUP}/backup"
 """The label of the objects and pods of a QuorumBackup: its name."""
 MODE_LABEL = f"{naming.GROUP}/backup-mode"
-CONTINUOUS, SCHEDULED = "continuous", "scheduled"
+CONTINUOUS, SCHEDULED, DRILL = "continuous", "scheduled", "drill"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +99,17 @@ class BackupResource:
     def other_workload(self) -> tuple[str, str]:
         """The workload of the other mode, which must not exist at the same time."""
         return ("Deployment" if self.schedule else "CronJob"), f"{self.name}-backup"
+
+    @property
+    def drill(self) -> Object:
+        """`spec.drill`, empty without one."""
+        found: Object = self.spec.get("drill") or {}
+        return found
+
+    @property
+    def drill_job(self) -> tuple[str, str]:
+        """The kind and the name of the object that runs restore drills."""
+        return "CronJob", f"{self.name}-drill"
 
     @property
     def invalid(self) -> str:

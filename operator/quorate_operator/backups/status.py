@@ -1,14 +1,16 @@
 """Builds the status of a QuorumBackup: a pure function of the observed state and the plan.
 
 Conditions, and what True means: Ready: the last run succeeded, and a continuous backup runs now.
-SpecApplied: the Deployment or the CronJob is as the spec wants it. Suspended: `spec.suspend` is
-set. Ready and SpecApplied are Unknown while the state cannot be observed.
+SpecApplied: the Deployment and the CronJobs are as the spec wants them. Drilled, with `spec.drill`:
+the last restore drill succeeded. Suspended: `spec.suspend` is set. Apart from Suspended, they are
+Unknown while the state cannot be observed.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from quorate_operator.backups.plan import BackupObserved, BackupPlan, BackupReason
@@ -35,11 +37,14 @@ def build(
         "SpecApplied": _spec_applied(plan, failure),
         "Suspended": _suspended(backup),
     }
-    known = {name: backup.status.get(name) for name in ("lastSuccess", "lastOffset", "clusterId")}
+    if backup.drill:
+        said["Drilled"] = _by_last_run(observed.drills, "DrillSucceeded", "DrillFailing")
+    names = ("lastSuccess", "lastOffset", "clusterId", "lastDrill")
     return {
         "observedGeneration": backup.generation,
-        **known,
+        **{name: backup.status.get(name) for name in names},
         **_last_success(backup, observed, now),
+        **_last_drill(backup, observed.drills),
         "conditions": written(backup.status, backup.generation, said),
     }
 
@@ -48,6 +53,8 @@ def unknown(backup: BackupResource, error: str) -> Object:
     """Build the status for when the state cannot be observed. error: why."""
     said: Said = (None, NOT_OBSERVED, error)
     conditions = {"Ready": said, "SpecApplied": said, "Suspended": _suspended(backup)}
+    if backup.drill:
+        conditions["Drilled"] = said
     return {**backup.status, "conditions": written(backup.status, backup.generation, conditions)}
 
 
@@ -89,7 +96,7 @@ def _ready(backup: BackupResource, observed: BackupObserved, plan: BackupPlan) -
     if backup.is_suspended:
         return False, "Suspended", "spec.suspend is set: no backups run"
     if backup.schedule:
-        return _scheduled(observed)
+        return _by_last_run(observed.runs, "LastRunSucceeded", "BackupFailing")
     page = observed.page
     if page is None:
         if observed.pod_problem:
@@ -100,17 +107,17 @@ def _ready(backup: BackupResource, observed: BackupObserved, plan: BackupPlan) -
     return True, "BackingUp", ""
 
 
-def _scheduled(observed: BackupObserved) -> Said:
-    runs = observed.runs
+def _by_last_run(runs: Sequence[JobRun], succeeded: str, failing: str) -> Said:
+    """A condition that is True if the last run that has ended succeeded. The rest: its reasons."""
     last = next((run for run in reversed(runs) if run.succeeded is not None), None)
     running = runs[-1] if runs and runs[-1].succeeded is None else None
     if running is not None and running.message:
-        return False, "BackupFailing", f"Job/{running.name}: {running.message}"
+        return False, failing, f"Job/{running.name}: {running.message}"
     if last is None:
         return None, "NoRunYet", "" if running is None else f"Job/{running.name} is the first one"
     if last.succeeded:
-        return True, "LastRunSucceeded", ""
-    return False, "BackupFailing", f"Job/{last.name}: {last.message}"
+        return True, succeeded, ""
+    return False, failing, f"Job/{last.name}: {last.message}"
 
 
 def _last_success(backup: BackupResource, observed: BackupObserved, now: dt.datetime) -> Object:
@@ -125,6 +132,22 @@ def _last_success(backup: BackupResource, observed: BackupObserved, now: dt.date
     if page.end is not None:
         found |= {"lastOffset": page.end, "clusterId": page.cluster_id}
     return found
+
+
+def _last_drill(backup: BackupResource, drills: Sequence[JobRun]) -> Object:
+    """Return the status field of the last drill that succeeded, if there is one."""
+    run = next((run for run in reversed(drills) if run.succeeded), None)
+    if run is None or not run.ended:
+        return {}
+    found: Object = {"time": run.ended}
+    known = backup.status.get("lastDrill") or {}
+    try:
+        said: Any = json.loads(run.message)
+        found |= {"endOffset": int(said["endOffset"]), "seconds": int(said["seconds"])}
+    except (ValueError, KeyError, TypeError, OverflowError):
+        if known.get("time") == run.ended:
+            return {}  # the pod, whose message it was, is gone
+    return {"lastDrill": found}
 
 
 def _of_run(run: JobRun | None) -> Object:

@@ -25,7 +25,10 @@ DIGESTS = {
         4: "47e9541ecd833ef0",
         5: "c2607ca4d475b376",
     },
-    "quorumbackups.quorate.dev": {1: "95919f71402a8b66"},
+    "quorumbackups.quorate.dev": {
+        1: "95919f71402a8b66",
+        2: "d1e46458aeaa8e68",
+    },
 }
 """The digest of each revision. A changed schema needs a new revision, and a new entry here."""
 

@@ -42,6 +42,7 @@ RESOURCES: Mapping[str, ApiResource] = {
     "ConfigMap": ApiResource("/api/v1", "configmaps"),
     "Secret": ApiResource("/api/v1", "secrets"),
     "Event": ApiResource("/api/v1", "events"),
+    "ServiceAccount": ApiResource("/api/v1", "serviceaccounts"),
     "PersistentVolumeClaim": ApiResource("/api/v1", "persistentvolumeclaims"),
     "StatefulSet": ApiResource("/apis/apps/v1", "statefulsets"),
     "Deployment": ApiResource("/apis/apps/v1", "deployments"),

@@ -52,6 +52,7 @@ def job(quorum: QuorumResource, cluster_id: str) -> Object:
     source = quorum.recovery
     pod: Object = {
         "automountServiceAccountToken": False,
+        **source.identity,
         "enableServiceLinks": False,
         "restartPolicy": "Never",
         "securityContext": manifests.pod_security(template),
@@ -122,4 +123,4 @@ def _arguments(quorum: QuorumResource, cluster_id: str) -> list[str]:
         wanted = quorum.recovery_part.get(field)
         if wanted is not None:
             found.append(f"{option}={wanted}")
-    return [*found, quorum.recovery.url]
+    return [*found, *quorum.recovery.options, quorum.recovery.url]

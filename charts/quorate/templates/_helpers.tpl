@@ -163,6 +163,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
   {{- end }}
 # The record and the marker of the bootstrap, which are immutable.
 - apiGroups: [""]
+  resources: [serviceaccounts]
+  verbs: [get]
+- apiGroups: [""]
   resources: [configmaps]
   verbs: [get, create]
 # Those of StatefulSets tell why a pod is rejected. Its own are written, and counted.

@@ -138,13 +138,15 @@ def _backup_pod(backup: BackupResource, quorum: QuorumResource) -> Object:
 
 def _drill_pod(backup: BackupResource, quorum: QuorumResource) -> Object:
     limit = backup.drill.get("volumeSize")
-    arguments = [f"--directory={DRILL_PATH}", f"--report={REPORT}", backup.destination.url]
+    source = backup.destination
+    paths = [f"--directory={DRILL_PATH}", f"--report={REPORT}"]
+    arguments = [*paths, *source.options, source.url]
     container = {
-        **_container(quorum, "drill", arguments, backup.destination.variables()),
+        **_container(quorum, "drill", arguments, source.variables()),
         "resources": backup.drill.get("resources") or {},
         "volumeMounts": [
             {"name": DRILL_VOLUME, "mountPath": DRILL_PATH},
-            *backup.destination.mounts(is_read_only=True),
+            *source.mounts(is_read_only=True),
         ],
     }
     volume = {"name": DRILL_VOLUME, "emptyDir": {"sizeLimit": limit} if limit else {}}
@@ -163,6 +165,7 @@ def _pod_spec(
     container = {**container, "volumeMounts": [tmp, *container["volumeMounts"]]}
     spec: Object = {
         "automountServiceAccountToken": False,
+        **backup.destination.identity,
         "enableServiceLinks": False,
         "restartPolicy": restart,
         "terminationGracePeriodSeconds": 30,
@@ -193,7 +196,7 @@ def _container(
 
 
 def _arguments(backup: BackupResource) -> list[str]:
-    found = [f"--to={backup.destination.url}"]
+    found = [f"--to={backup.destination.url}", *backup.destination.options]
     if backup.keep_days is not None:
         found.append(f"--keep-days={backup.keep_days}")
     if backup.schedule:

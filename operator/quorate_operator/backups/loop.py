@@ -1,9 +1,10 @@
 """The reconcile loop of QuorumBackups: it reads, plans, acts and reports, one task for all of them.
 
 Rules:
-1. Level-triggered, without watches: a round begins every ROUND_S with a list of all QuorumBackups.
-   The objects of one are read when it has changed, every READ_S, and more often, with a growing
-   pause, while it is not as wanted. In between, a continuous backup is only asked for its state.
+1. Level-triggered. A watch says which QuorumBackups there are, and a list every LIST_S what it has
+   missed. The objects of one are read when it has changed, every READ_S, and more often, with a
+   growing pause, while it is not as wanted. In between, a continuous backup is only asked for its
+   state. All pauses between requests to the API server have jitter.
 2. Every action is planned from objects that were read just before. The lease is confirmed before
    each change (`writer`).
 3. A failure of one QuorumBackup does not affect the others.
@@ -14,9 +15,13 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import logging
+import math
+import random
+import threading
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 
 from quorate_operator.backups import status
 from quorate_operator.backups.observe import (
@@ -36,11 +41,14 @@ from quorate_operator.claims import NamespaceClaims
 from quorate_operator.kube import Kube, KubeError
 from quorate_operator.manifests import stamp_of
 from quorate_operator.naming import Object
+from quorate_operator.watcher import LONG_WATCH_S, KindWatcher, WatchedKind
 from quorate_operator.writer import ActionFailedError, LeaseLostError, ObjectWriter
 
 LOGGER = logging.getLogger(__name__)
 
 ROUND_S = 5.0
+"""The pause between two rounds. A round asks the API server only what is due."""
+LIST_S = 300.0
 UNAVAILABLE_S = 60.0
 """The pause when the API server has no such resource, or the operator may not list it."""
 READ_S = 120.0
@@ -51,6 +59,18 @@ ASK_S = 15.0
 ACTIONS_MAX = 4
 """How many actions one QuorumBackup may take in one round."""
 CONCURRENT_MAX = 8
+
+Key = tuple[str, str]
+WATCHED = WatchedKind(KIND, lambda found: str(found["metadata"]["name"]), seconds=LONG_WATCH_S)
+
+
+def _jittered(pause_s: float) -> float:
+    """Less up to a quarter: after an outage, not everything is repeated at once."""
+    return pause_s * random.uniform(0.75, 1.0)  # noqa: S311
+
+
+def _key(found: Object) -> Key:
+    return found["metadata"]["namespace"], found["metadata"]["name"]
 
 
 @dataclass(slots=True)
@@ -67,12 +87,19 @@ class _BackupWorker:
     """When the pod was last asked for its state, on the monotonic clock."""
     unrest: int = 0
     """How many reads in a row found something pending."""
+    pause_s: float = 0.0
+    """The time from the last read to the next one."""
 
     def must_read(self, version: tuple[object, ...], now: float) -> bool:
+        return version != self.version or now - self.read_at >= self.pause_s
+
+    def rest(self, *, is_done: bool) -> None:
+        """Choose the next pause. is_done: nothing is pending."""
+        self.unrest = 0 if is_done else self.unrest + 1
         pause_s = READ_S
         if self.unrest:
-            pause_s = min(READ_S, RESTLESS_S * RESTLESS_GROWTH ** (self.unrest - 1))
-        return version != self.version or now - self.read_at >= pause_s
+            pause_s = min(READ_S, RESTLESS_S * RESTLESS_GROWTH ** min(self.unrest - 1, 32))
+        self.pause_s = _jittered(pause_s)
 
 
 class BackupActor(ObjectWriter):
@@ -114,9 +141,14 @@ class BackupLoop:
         self._mutated = mutated
         self._observer = BackupObserver(kube, images, locate)
         self._clock = clock
-        self._workers: dict[tuple[str, str], _BackupWorker] = {}
+        self._workers: dict[Key, _BackupWorker] = {}
         self._limit = asyncio.Semaphore(CONCURRENT_MAX)
         self._unavailable: set[str] = set()
+        self._known: dict[Key, Object] = {}
+        self._changed: set[Key] = set()
+        self._list_at: dict[str, float] = {}
+        self._watched: set[str] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def _actor(self, namespace: str) -> BackupActor:
         async def is_leading() -> bool:
@@ -126,39 +158,74 @@ class BackupLoop:
 
     async def run(self) -> None:
         """Run until cancelled."""
+        self._loop = asyncio.get_running_loop()
         while True:
-            pause_s = ROUND_S
             try:
                 if self._is_held():
-                    pause_s = await self.round()
+                    await self.round()
             except LeaseLostError as error:
                 LOGGER.warning("backups: %s", error)
             except Exception:  # a failure here must not end the Quorums' loop
                 LOGGER.exception("backups: unexpected error, this is a bug")
-            await asyncio.sleep(pause_s)
+            await asyncio.sleep(ROUND_S)
 
-    async def round(self) -> float:
-        """Reconcile every QuorumBackup for which it is due. Return the pause in seconds."""
-        found: list[Object] = []
-        unlisted: set[str] = set()
-        namespaces = self._namespaces or ("",)
-        for namespace in namespaces:
-            try:
-                found += await asyncio.to_thread(self._kube.list, KIND, namespace)
-                self._unavailable.discard(namespace)
-            except KubeError as error:
-                unlisted.add(namespace)
-                self._note_unlisted(namespace, error)
-        present = {(each["metadata"]["namespace"], each["metadata"]["name"]) for each in found}
-        for gone in self._workers.keys() - present:
-            if unlisted.isdisjoint({gone[0], ""}):
-                del self._workers[gone]
+    async def round(self) -> None:
+        """Reconcile every QuorumBackup for which it is due."""
+        for namespace in self._namespaces or ("",):
+            if self._clock() >= self._list_at.get(namespace, -math.inf):
+                await self._list(namespace)
+        for gone in self._workers.keys() - self._known.keys():
+            del self._workers[gone]
+        found = list(self._known.values())
         results = await asyncio.gather(*map(self._guarded, found), return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):
                 raise result
-        is_unavailable = self._unavailable.issuperset(namespaces)
-        return UNAVAILABLE_S if is_unavailable else ROUND_S
+
+    # --- which there are --------------------------------------------------------------------------
+
+    async def _list(self, namespace: str) -> None:
+        """List the QuorumBackups of a namespace, "" for all, and watch them from then on."""
+        self._changed.clear()
+        try:
+            found = await asyncio.to_thread(self._kube.list, KIND, namespace)
+        except KubeError as error:
+            self._note_unlisted(namespace, error)
+            if namespace in self._unavailable:
+                self._list_at[namespace] = self._clock() + _jittered(UNAVAILABLE_S)
+            return
+        self._unavailable.discard(namespace)
+        self._list_at[namespace] = self._clock() + _jittered(LIST_S)
+        listed = {_key(each): each for each in found}
+        for key in [key for key in self._known if namespace in ("", key[0])]:
+            if key not in listed and key not in self._changed:
+                del self._known[key]
+        # What a watch has reported meanwhile is newer.
+        self._known |= {key: each for key, each in listed.items() if key not in self._changed}
+        self._watch(namespace)
+
+    def changed(self, found: Object, is_deleted: bool) -> None:
+        """Note what a watch has reported. Call it on the event loop."""
+        key = _key(found)
+        self._changed.add(key)
+        if is_deleted:
+            self._known.pop(key, None)
+        else:
+            self._known[key] = found
+
+    def _watch(self, namespace: str) -> None:
+        """Watch the QuorumBackups of a namespace on a thread that ends with the event loop."""
+        loop = self._loop
+        if loop is None or namespace in self._watched:
+            return
+        self._watched.add(namespace)
+
+        def changed(found: Object, is_deleted: bool) -> None:
+            loop.call_soon_threadsafe(partial(self.changed, found, is_deleted))
+
+        watcher = KindWatcher(self._kube, WATCHED, namespace, changed)
+        is_open: Callable[[], bool] = lambda: not loop.is_closed()  # noqa: E731
+        threading.Thread(target=watcher.follow_while, args=(is_open,), daemon=True).start()
 
     def _note_unlisted(self, namespace: str, error: KubeError) -> None:
         """Log it, but only once while there is no such resource or no permission."""
@@ -171,6 +238,8 @@ class BackupLoop:
             self._unavailable.discard(namespace)
         where = namespace or "all namespaces"
         LOGGER.warning("cannot list the QuorumBackups of %s: %s", where, error)
+
+    # --- one QuorumBackup -------------------------------------------------------------------------
 
     async def _guarded(self, found: Object) -> None:
         """Reconcile one QuorumBackup; report what fails. Raises LeaseLostError."""
@@ -236,7 +305,7 @@ class BackupLoop:
         is_done = conditions["Ready"] == conditions["SpecApplied"] == "True"
         runs = (*worker.seen.observed.runs, *worker.seen.observed.drills)
         is_running = any(run.succeeded is None for run in runs)
-        worker.unrest = 0 if is_done and not is_running else worker.unrest + 1
+        worker.rest(is_done=is_done and not is_running)
         await self._write(backup, made)
 
     async def _not_observed(
@@ -244,7 +313,7 @@ class BackupLoop:
     ) -> None:
         LOGGER.warning("backup %s/%s: %s", backup.namespace, backup.name, error)
         worker.read_at = self._clock()
-        worker.unrest += 1
+        worker.rest(is_done=False)
         worker.seen = None
         await self._write(backup, status.unknown(backup, str(error) or type(error).__name__))
 
@@ -258,3 +327,8 @@ class BackupLoop:
             await asyncio.to_thread(self._kube.merge, KIND, *where, patch, "status")
         except KubeError as error:
             LOGGER.warning("backup %s/%s: cannot report its status: %s", *where, error)
+            return
+        known = self._known.get(where)
+        if known is not None and known["metadata"].get("uid") == backup.uid:
+            kept = {name: value for name, value in made.items() if value is not None}
+            self._known[where] = {**known, "status": kept}

@@ -74,6 +74,14 @@ class NamespaceClaims:
                 return False
         return claim.is_held and self._lease.is_held
 
+    def states(self) -> dict[str, bool]:
+        """The namespaces in which this release wants to act, and whether it may, by its clock."""
+        with self._lock:
+            claims = dict(self._claims)
+        is_elected = self._lease.is_held
+        found = {name: claim.is_held and is_elected for name, claim in claims.items()}
+        return found | {self._lease.namespace: is_elected}
+
     def confirm(self, namespace: str) -> bool:
         """Whether this process may act there, by its own clock and by the API server. Blocks.
 

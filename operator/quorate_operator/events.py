@@ -1,4 +1,4 @@
-"""Records the Events of one Quorum, and limits how many there are.
+"""Records the Events of one custom resource, and limits how many there are.
 
 1. An Event that was recorded before is not created again: its count and time change.
 2. When many Events have the same reason but different texts, they are combined into one.
@@ -18,7 +18,7 @@ from typing import NamedTuple
 from quorate_operator import naming
 from quorate_operator.kube import Kube, KubeError
 from quorate_operator.naming import Object
-from quorate_operator.resource import QuorumResource
+from quorate_operator.writer import Owner
 
 MANAGER = "quorate-operator"
 BURST = 25
@@ -60,14 +60,14 @@ class _Budget:
 
 @dataclass(slots=True)
 class EventRecorder:
-    """The Events of one Quorum. Its method blocks; call it on a thread."""
+    """The Events of one resource. Its method blocks; call it on a thread."""
 
     clock: Callable[[], float] = time.monotonic
     _recorded: dict[_Key, _Recorded] = field(default_factory=dict)
     _budgets: dict[str, _Budget] = field(default_factory=dict)
     _texts: dict[tuple[str, str], dict[str, float]] = field(default_factory=dict)
 
-    def record(self, kube: Kube, quorum: QuorumResource, kind: str, reason: str, text: str) -> None:
+    def record(self, kube: Kube, owner: Owner, kind: str, reason: str, text: str) -> None:
         """Create an Event of type `kind`, or count one that exists. Raises KubeError."""
         now = self.clock()
         if not self._budgets.setdefault(kind, _Budget(at=now)).take(now):
@@ -75,10 +75,8 @@ class EventRecorder:
         key = _Key(kind, reason, "" if self._is_one_of_many(kind, reason, text, now) else text)
         shown = text if key.text else COMBINED + text
         known = self._recorded.get(key)
-        if known is None or not self._count(kube, quorum, known, shown):
-            made = kube.create(
-                "Event", quorum.namespace, _body(quorum, kind, reason, shown), MANAGER
-            )
+        if known is None or not self._count(kube, owner, known, shown):
+            made = kube.create("Event", owner.namespace, _body(owner, kind, reason, shown), MANAGER)
             self._recorded[key] = _Recorded(made["metadata"]["name"], 1)
             if len(self._recorded) > REMEMBERED_MAX:
                 del self._recorded[next(iter(self._recorded))]
@@ -92,7 +90,7 @@ class EventRecorder:
         texts[text] = now
         return False
 
-    def _count(self, kube: Kube, quorum: QuorumResource, known: _Recorded, text: str) -> bool:
+    def _count(self, kube: Kube, owner: Owner, known: _Recorded, text: str) -> bool:
         """Count an Event once more. Return False if it has expired."""
         changed = {
             "count": known.count + 1,
@@ -100,7 +98,7 @@ class EventRecorder:
             "message": text[:TEXT_CHARACTERS_MAX],
         }
         try:
-            kube.merge("Event", quorum.namespace, known.name, changed)
+            kube.merge("Event", owner.namespace, known.name, changed)
         except KubeError as error:
             if error.status == 404:
                 return False
@@ -113,16 +111,16 @@ def _timestamp() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
-def _body(quorum: QuorumResource, kind: str, reason: str, text: str) -> Object:
+def _body(owner: Owner, kind: str, reason: str, text: str) -> Object:
     now = _timestamp()
     return {
-        "metadata": {"generateName": f"{quorum.name}-", "namespace": quorum.namespace},
+        "metadata": {"generateName": f"{owner.name}-", "namespace": owner.namespace},
         "involvedObject": {
             "apiVersion": naming.API_VERSION,
-            "kind": naming.KIND,
-            "name": quorum.name,
-            "namespace": quorum.namespace,
-            "uid": quorum.uid,
+            "kind": owner.kind,
+            "name": owner.name,
+            "namespace": owner.namespace,
+            "uid": owner.uid,
         },
         "type": kind,
         "reason": reason,

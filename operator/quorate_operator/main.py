@@ -254,10 +254,11 @@ async def _serve(
         metrics=metrics,
     )
     metrics.watch_quorums(made.reported)
-
+    metrics.watch_claims(claims.states)
     backups = BackupLoop(
         kube, lambda: lease.is_held, claims, options.namespace, mutated=note, images=images
     )
+    metrics.watch_backups(backups.reported)
     operator = asyncio.create_task(run_loops(made, backups))
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

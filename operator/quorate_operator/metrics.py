@@ -1,12 +1,13 @@
 """The operator's own metrics, in Prometheus' text format.
 
-The conditions of the Quorums are read when the page is rendered, so those of a deleted Quorum
-disappear with it.
+The states of Quorums and QuorumBackups are read when the page is rendered, so those of a deleted
+one disappear with it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import datetime as dt
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -28,6 +29,14 @@ class ReportedQuorum(NamedTuple):
     status: Object
     observed_s: float
     """When the state was last observed, in seconds since 1970; 0 for never."""
+
+
+class ReportedBackup(NamedTuple):
+    """A QuorumBackup with the last reported status."""
+
+    namespace: str
+    name: str
+    status: Object
 
 
 class OperatorMetrics:
@@ -77,6 +86,14 @@ class OperatorMetrics:
         """Report the conditions of these Quorums from now on."""
         self._registry.register(_Quorums(quorums))
 
+    def watch_backups(self, backups: Callable[[], Iterable[ReportedBackup]]) -> None:
+        """Report the conditions and the results of these QuorumBackups from now on."""
+        self._registry.register(_Backups(backups))
+
+    def watch_claims(self, claims: Callable[[], Mapping[str, bool]]) -> None:
+        """Report which namespaces this operator tends from now on."""
+        self._registry.register(_Claims(claims))
+
     def render(self) -> bytes:
         return generate_latest(self._registry)
 
@@ -103,3 +120,65 @@ class _Quorums(Collector):
                 conditions.add_metric(labels, 1.0)
         yield conditions
         yield observed
+
+
+class _Claims(Collector):
+    def __init__(self, claims: Callable[[], Mapping[str, bool]]) -> None:
+        self._claims = claims
+
+    def collect(self) -> Iterator[Metric]:
+        held = GaugeMetricFamily(
+            "quorate_operator_holds_namespace",
+            "Whether this operator tends a namespace that it watches; 0: another one may.",
+            labels=["namespace"],
+        )
+        for namespace, is_held in sorted(self._claims().items()):
+            held.add_metric([namespace], float(is_held))
+        yield held
+
+
+class _Backups(Collector):
+    def __init__(self, backups: Callable[[], Iterable[ReportedBackup]]) -> None:
+        self._backups = backups
+
+    def collect(self) -> Iterator[Metric]:
+        conditions = GaugeMetricFamily(
+            "quorate_backup_condition",
+            "1 for the status (True, False or Unknown) that a condition of a QuorumBackup has.",
+            labels=["namespace", "name", "type", "status"],
+        )
+        texts = {
+            "quorate_backup_last_success_timestamp_seconds": "When a backup last succeeded.",
+            "quorate_backup_end_offset": "Where the archive ended then.",
+            "quorate_backup_last_drill_timestamp_seconds": "When a restore drill last succeeded.",
+            "quorate_backup_drill_end_offset": "Where the archive ended then.",
+            "quorate_backup_drill_seconds": "How long that drill took.",
+        }
+        values = {
+            name: GaugeMetricFamily(name, text, labels=["namespace", "name"])
+            for name, text in texts.items()
+        }
+        for each in self._backups():
+            labels = [each.namespace, each.name]
+            for condition in each.status.get("conditions") or ():
+                conditions.add_metric([*labels, condition["type"], condition["status"]], 1.0)
+            for family, value in zip(values.values(), _results(each.status), strict=True):
+                if value is not None:
+                    family.add_metric(labels, float(value))
+        yield conditions
+        yield from values.values()
+
+
+def _results(status: Object) -> Iterator[float | None]:
+    """The values of a QuorumBackup, in the order of their metrics; None for an unknown one."""
+    drill = status.get("lastDrill") or {}
+    yield _seconds(status.get("lastSuccess"))
+    yield status.get("lastOffset")
+    yield _seconds(drill.get("time"))
+    yield drill.get("endOffset")
+    yield drill.get("seconds")
+
+
+def _seconds(time: str | None) -> float | None:
+    """A time of the API server in seconds since 1970; None without one."""
+    return dt.datetime.fromisoformat(time).timestamp() if time else None

@@ -19,8 +19,8 @@ import math
 import random
 import threading
 import time
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
 from functools import partial
 
 from quorate_operator.backups import status
@@ -38,8 +38,10 @@ from quorate_operator.backups.plan import (
 )
 from quorate_operator.backups.resource import KIND, BackupResource
 from quorate_operator.claims import NamespaceClaims
+from quorate_operator.events import EventRecorder
 from quorate_operator.kube import Kube, KubeError
 from quorate_operator.manifests import stamp_of
+from quorate_operator.metrics import ReportedBackup
 from quorate_operator.naming import Object
 from quorate_operator.watcher import LONG_WATCH_S, KindWatcher, WatchedKind
 from quorate_operator.writer import ActionFailedError, LeaseLostError, ObjectWriter
@@ -89,6 +91,7 @@ class _BackupWorker:
     """How many reads in a row found something pending."""
     pause_s: float = 0.0
     """The time from the last read to the next one."""
+    recorder: EventRecorder = field(default_factory=EventRecorder)
 
     def must_read(self, version: tuple[object, ...], now: float) -> bool:
         return version != self.version or now - self.read_at >= self.pause_s
@@ -155,6 +158,12 @@ class BackupLoop:
             return await asyncio.to_thread(self._claims.confirm, namespace)
 
         return BackupActor(self._kube, is_leading, self._mutated)
+
+    def reported(self) -> Iterator[ReportedBackup]:
+        """The QuorumBackups with their last status. Call it on the event loop."""
+        for namespace, name in self._workers:
+            found = self._known.get((namespace, name)) or {}
+            yield ReportedBackup(namespace, name, found.get("status") or {})
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -306,7 +315,7 @@ class BackupLoop:
         runs = (*worker.seen.observed.runs, *worker.seen.observed.drills)
         is_running = any(run.succeeded is None for run in runs)
         worker.rest(is_done=is_done and not is_running)
-        await self._write(backup, made)
+        await self._write(backup, worker, made)
 
     async def _not_observed(
         self, backup: BackupResource, worker: _BackupWorker, error: Exception
@@ -315,10 +324,12 @@ class BackupLoop:
         worker.read_at = self._clock()
         worker.rest(is_done=False)
         worker.seen = None
-        await self._write(backup, status.unknown(backup, str(error) or type(error).__name__))
+        await self._write(
+            backup, worker, status.unknown(backup, str(error) or type(error).__name__)
+        )
 
-    async def _write(self, backup: BackupResource, made: Object) -> None:
-        """Write the status if it differs. An error is logged and stops nothing."""
+    async def _write(self, backup: BackupResource, worker: _BackupWorker, made: Object) -> None:
+        """Write the status and Events if it differs. An error is logged and stops nothing."""
         if status.is_same(made, backup.status):
             return
         patch = {"metadata": {"uid": backup.uid}, "status": made}
@@ -332,3 +343,8 @@ class BackupLoop:
         if known is not None and known["metadata"].get("uid") == backup.uid:
             kept = {name: value for name, value in made.items() if value is not None}
             self._known[where] = {**known, "status": kept}
+        for event in status.news(backup.status, made):
+            try:
+                await asyncio.to_thread(worker.recorder.record, self._kube, backup, *event)
+            except KubeError as error:
+                LOGGER.warning("backup %s/%s: cannot record: %s", *where, error)

@@ -20,6 +20,9 @@ from quorate_operator.naming import Object
 from quorate_operator.status import Said, written
 
 NOT_OBSERVED = "ObservationFailed"
+_CALM = ("Suspended", "NotSuspended", "Applying", "PodNotRunning", "OtherModeRuns", "Deleted")
+"""The reasons of a condition that is False without a failure, or whose pods have Events."""
+_SUCCESSES = ("BackingUp", "LastRunSucceeded", "DrillSucceeded")
 LATE_S = 60.0
 """How much later than the status the success may be that is not written for its own sake."""
 
@@ -65,6 +68,27 @@ def _suspended(backup: BackupResource) -> Said:
 def is_same(one: Object, other: Object) -> bool:
     """Whether two statuses are equal, apart from a success that is not much later."""
     return _still(one) == _still(other) and _is_close(one, other)
+
+
+def news(earlier: Object, made: Object) -> list[tuple[str, str, str]]:
+    """The Events of a new status: types, reasons and texts. One for each reason that is new.
+
+    Further texts of a failure are further Events, such as that of each Job.
+    """
+    known = {_said(each) for each in earlier.get("conditions") or ()}
+    found: dict[tuple[str, str], str] = {}
+    for each in made["conditions"]:
+        is_failure = each["status"] == "False" and each["reason"] not in _CALM
+        is_success = each["reason"] in _SUCCESSES and (each["reason"], "") not in known
+        if is_failure and _said(each) not in known:
+            found[each["reason"], each["message"]] = "Warning"
+        elif is_success:
+            found[each["reason"], each["message"]] = "Normal"
+    return [(kind, reason, text) for (reason, text), kind in found.items()]
+
+
+def _said(condition: Object) -> tuple[str, str]:
+    return condition.get("reason") or "", condition.get("message") or ""
 
 
 def _still(status: Object) -> Object:

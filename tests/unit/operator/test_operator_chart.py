@@ -301,6 +301,7 @@ def test_the_operators_alerts_ask_for_its_metrics_and_are_documented(helm: str) 
     page = OperatorMetrics()
     page.passed(is_done=True)
     page.watch_quorums(list)
+    page.watch_backups(list)
     known = set(re.findall(r"^# TYPE (\w+)", page.render().decode(), re.MULTILINE))
     for rule in group["rules"]:
         assert set(re.findall(r"quorate_\w+", rule["expr"])) <= known

@@ -12,11 +12,14 @@ from typing import Any
 
 import pytest
 import yaml
+from prometheus_client.parser import text_string_to_metric_families
 from quorate.telemetry.catalogue import METRICS, MetricKind
+from quorate_operator.metrics import OperatorMetrics, ReportedBackup, ReportedQuorum
 
 CHART = Path(__file__).resolve().parents[3] / "charts" / "quorate"
 DASHBOARD = CHART / "dashboards" / "quorate.json"
 RULES = CHART / "templates" / "prometheus-rules.yaml"
+OPERATOR_RULES = CHART / "templates" / "operator-monitoring.yaml"
 
 SERIES = {
     metric.prometheus_name for metric in METRICS if metric.kind is not MetricKind.HISTOGRAM
@@ -26,6 +29,30 @@ SERIES = {
     if metric.kind is MetricKind.HISTOGRAM
     for suffix in ("_bucket", "_count", "_sum")
 }
+
+
+def operator_labels() -> dict[str, set[str]]:
+    """The labels of each metric of the operator, of a page with all of them."""
+    metrics = OperatorMetrics()
+    conditions = [{"type": "Ready", "status": "True"}]
+    drill = {"time": "2026-11-26T08:00:00Z", "endOffset": 7, "seconds": 3}
+    status = {"lastSuccess": drill["time"], "lastOffset": 9, "lastDrill": drill}
+    status["conditions"] = conditions
+    metrics.watch_quorums(lambda: [ReportedQuorum("lab", "q", status, 1.0)])
+    metrics.watch_backups(lambda: [ReportedBackup("lab", "b", status)])
+    metrics.watch_claims(lambda: {"lab": True})
+    metrics.passed(is_done=True)
+    metrics.acted("Resize", is_done=True)
+    metrics.requested("GET", 200)
+    return {
+        sample.name: set(sample.labels)
+        for family in text_string_to_metric_families(metrics.render().decode())
+        for sample in family.samples
+        if sample.name.startswith("quorate_") and not sample.name.endswith("_created")
+    }
+
+
+OPERATOR = operator_labels()
 ALERTS = {
     "QuorateNoLeader",
     "QuorateNoMajoritySlack",
@@ -37,20 +64,29 @@ ALERTS = {
 }
 
 
-@pytest.mark.parametrize("path", [DASHBOARD, RULES], ids=["dashboard", "rules"])
+@pytest.mark.parametrize(
+    "path", [DASHBOARD, RULES, OPERATOR_RULES], ids=["dashboard", "rules", "operator"]
+)
 def test_only_metrics_that_exist_are_asked_for(path: Path) -> None:
     asked = set(re.findall(r"\bquorate_[a-z0-9_]+", path.read_text()))
-    assert len(asked) > 5
-    assert asked <= SERIES
+    assert len(asked) >= 5
+    assert asked <= SERIES | OPERATOR.keys()
+
+
+def test_the_page_of_metrics_has_those_of_the_operator() -> None:
+    table = (CHART.parents[1] / "docs" / "metrics.md").read_text().partition("## The operator")[2]
+    rows = re.findall(r"^\| `(quorate_\w+)`( by [^|]*)? \|", table, re.MULTILINE)
+    assert {name: set(re.findall(r"`(\w+)`", labels)) for name, labels in rows} == OPERATOR
 
 
 def test_labels_are_those_of_the_metric() -> None:
     attributes = {m.prometheus_name: {a.replace("-", "_") for a in m.attributes} for m in METRICS}
     common = {"namespace", "pod", "job", "instance"}
-    for path in (DASHBOARD, RULES):
+    attributes |= OPERATOR
+    for path in (DASHBOARD, RULES, OPERATOR_RULES):
         text = path.read_text().replace('\\"', '"')
         for name, selector in re.findall(r"(quorate_[a-z0-9_]+)\{([^}]*)\}", text):
-            labels = set(re.findall(r'([a-z_]+)=~?"', selector))
+            labels = set(re.findall(r'([a-z_]+)(?:=|!=|=~)"', selector))
             assert labels <= common | attributes.get(name, set()), (name, labels)
 
 

@@ -115,6 +115,8 @@ class Actor(ObjectWriter):
                 cluster_id = cluster_id or new_cluster_id()
                 made = manifests.record(quorum, cluster_id, adopted=adopted)
                 await self.create_once(quorum, made)
+            case p.VerifyBackup():
+                await self.create_once(quorum, recovery.verification(quorum))
             case p.StartRestore(cluster_id):
                 await self._start_restore(quorum, cluster_id)
             case p.MarkBootstrapped(cluster_id):

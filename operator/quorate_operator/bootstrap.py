@@ -23,6 +23,7 @@ from quorate_operator.values import (
     Resize,
     RestartPod,
     StartRestore,
+    VerifyBackup,
 )
 
 SEED = 0
@@ -156,7 +157,7 @@ def _join(desired: Desired, observed: Observed) -> tuple[Action, str] | None:
 
 
 def recover(desired: Desired, observed: Observed) -> OperatorPlan | None:
-    """Restore a backup to the first voter's empty volume, before the quorum has pods.
+    """Verify a backup, then restore it to the first voter's empty volume, without pods.
 
     None if there is nothing to restore, or it is done, or there are volumes that may hold a
     cluster: their pods show whether they do.
@@ -166,7 +167,7 @@ def recover(desired: Desired, observed: Observed) -> OperatorPlan | None:
     if observed.record is None:
         if observed.volumes:
             return None
-        return _new_cluster(desired, observed)
+        return _verify(observed) or _new_cluster(desired, observed)
     found = observed.restore
     if found is None:
         text = f"restore the backup to the volume of node {observed.ids.of(SEED)}"
@@ -180,6 +181,23 @@ def recover(desired: Desired, observed: Observed) -> OperatorPlan | None:
         Reason.RECOVERY_FAILED,
         f"Job/{found.name}: {found.message}; no pod was created: delete the Job to try again, or "
         "the Quorum and its volume claim to begin with another backup",
+    )
+
+
+def _verify(observed: Observed) -> OperatorPlan | None:
+    """Verify the backup before anything is created for it; None once it is known to be sound."""
+    found = observed.verification
+    if found is None:
+        return OperatorPlan(VerifyBackup(), "verify the backup")
+    if found.succeeded:
+        return None
+    if found.succeeded is None:
+        text = f"Job/{found.name} verifies the backup"
+        return waiting(Reason.RECOVERING, f"{text}: {found.message}" if found.message else text)
+    return waiting(
+        Reason.RECOVERY_FAILED,
+        f"Job/{found.name}: {found.message}; nothing was created: delete the Job to try again, or "
+        "the Quorum to begin with another backup",
     )
 
 

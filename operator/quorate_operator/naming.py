@@ -179,6 +179,11 @@ def restore_job(quorum: str) -> str:
     return f"{quorum}-restore"
 
 
+def verify_job(quorum: str) -> str:
+    """The Job that verifies a backup before anything else exists for its restore."""
+    return f"{quorum}-verify"
+
+
 def marker(quorum: str) -> str:
     """The ConfigMap whose existence forbids formatting any node standalone."""
     return f"{quorum}-bootstrapped"

@@ -242,13 +242,15 @@ class Observer:
         authority, unusable = self._authority(quorum, owned)
         record = _record(owned.get("ConfigMap", naming.record(quorum.name)))
         is_marked = owned.get("ConfigMap", naming.marker(quorum.name)) is not None
+        verification: JobRun | None = None
         restore: JobRun | None = None
         if quorum.recovery is not None and stateful_set is None and not is_marked:
             for kind, name in quorum.recovery.objects:
                 found = {name: kube.get(kind, namespace, name)}
                 forbidden += tuple(unlabelled(quorum, kind, found))
-            job = owned.get("Job", naming.restore_job(quorum.name))
-            restore = recovery.restore_run(kube, quorum, job)
+            jobs = (naming.verify_job(quorum.name), naming.restore_job(quorum.name))
+            runs = recovery.restore_runs(kube, quorum, [owned.get("Job", job) for job in jobs])
+            verification, restore = runs
         external = owned.external_addresses(as_made(quorum, stateful_set))
         pods = kube.list("Pod", namespace, naming.selector_text(quorum.name))
         claims, foreign_volumes = owned.claims()
@@ -279,6 +281,7 @@ class Observer:
             invalid_config=problem_of_config(quorum),
             unusable_authority=unusable,
             expired_certificates=expired(quorum, secrets, size or 0),
+            verification=verification,
             restore=restore,
             pending_balancers=tuple(
                 naming.external_service(quorum.name, ordinal)

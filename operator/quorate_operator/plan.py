@@ -114,6 +114,7 @@ from quorate_operator.values import (
     SetFenced,
     StartRestore,
     TransferLeadership,
+    VerifyBackup,
 )
 from quorate_operator.waits import (
     expired_certificates,
@@ -571,6 +572,7 @@ __all__ = [
     "SetFenced",
     "StartRestore",
     "TransferLeadership",
+    "VerifyBackup",
     "alive",
     "disks_gone",
     "is_majority_gone",

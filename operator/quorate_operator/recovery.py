@@ -1,8 +1,10 @@
-"""What restores a backup into a new Quorum: the first voter's volume claim, and a Job.
+"""What restores a backup into a new Quorum: the first voter's volume claim, and two Jobs.
 
-The Job runs `quorate restore` on the empty volume, before any pod of the Quorum exists. It is
-created once, and never again once the Quorum is bootstrapped. If it is repeated, because its
-machine failed, it does nothing on a volume that it has restored completely (`pod`).
+The first Job runs `quorate restore --dry-run`, which verifies the whole backup and finds where it
+is to end, while nothing exists for the restore. The second one runs `quorate restore` on the empty
+volume, before any pod of the Quorum exists. It is created once, and never again once the Quorum is
+bootstrapped. If it is repeated, because its machine failed, it does nothing on a volume that it has
+restored completely (`pod`).
 """
 
 from __future__ import annotations
@@ -24,13 +26,16 @@ def labels(quorum: QuorumResource) -> dict[str, str]:
     return quorum.common_labels | own
 
 
-def restore_run(kube: Kube, quorum: QuorumResource, found: Object | None) -> JobRun | None:
-    """The state of the Job, None without one. Reads its pods. Raises KubeError."""
-    if found is None:
-        return None
+def restore_runs(
+    kube: Kube, quorum: QuorumResource, found: list[Object | None]
+) -> list[JobRun | None]:
+    """The state of each Job, None without one. Reads their pods. Raises KubeError."""
+    if not any(found):
+        return [None for _ in found]
     selector = {**naming.selector(quorum.name), naming.COMPONENT_LABEL: "restore"}
     text = ",".join(f"{name}={value}" for name, value in sorted(selector.items()))
-    return job_run(found, kube.list("Pod", quorum.namespace, text))
+    pods = kube.list("Pod", quorum.namespace, text)
+    return [None if each is None else job_run(each, pods) for each in found]
 
 
 def claim(quorum: QuorumResource) -> Object:
@@ -47,6 +52,28 @@ def claim(quorum: QuorumResource) -> Object:
 
 def job(quorum: QuorumResource, cluster_id: str) -> Object:
     """The Job that restores the backup to the first voter's volume. cluster_id: the new one."""
+    volume = {
+        "name": naming.VOLUME,
+        "persistentVolumeClaim": {"claimName": naming.claim(quorum.name, ORDINAL)},
+    }
+    container = _container(
+        quorum,
+        ["python", "-m", "quorate_operator.pod", "restore"],
+        [f"--cluster-id={cluster_id}", *_arguments(quorum)],
+    )
+    container["env"].insert(0, {"name": "QUORATE_POD_CLUSTER_ID", "value": cluster_id})
+    container["volumeMounts"].append({"name": naming.VOLUME, "mountPath": DATA_PATH})
+    return _job(quorum, naming.restore_job(quorum.name), container, [volume])
+
+
+def verification(quorum: QuorumResource) -> Object:
+    """The Job that verifies the backup, and finds where the restore will end."""
+    command = ["python", "-m", "quorate.cli.main", "restore"]
+    container = _container(quorum, command, ["--dry-run", *_arguments(quorum)])
+    return _job(quorum, naming.verify_job(quorum.name), container, [])
+
+
+def _job(quorum: QuorumResource, name: str, container: Object, volumes: list[Object]) -> Object:
     template = quorum.part("podTemplate")
     assert quorum.recovery is not None, "there is something to restore"
     source = quorum.recovery
@@ -56,22 +83,15 @@ def job(quorum: QuorumResource, cluster_id: str) -> Object:
         "enableServiceLinks": False,
         "restartPolicy": "Never",
         "securityContext": manifests.pod_security(template),
-        "containers": [_container(quorum, cluster_id)],
-        "volumes": [
-            {"name": "tmp", "emptyDir": {}},
-            {
-                "name": naming.VOLUME,
-                "persistentVolumeClaim": {"claimName": naming.claim(quorum.name, ORDINAL)},
-            },
-            *source.volumes(),
-        ],
+        "containers": [container],
+        "volumes": [{"name": "tmp", "emptyDir": {}}, *volumes, *source.volumes()],
     }
     pod |= {name: template[name] for name in POD_FIELDS if template.get(name)}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {
-            "name": naming.restore_job(quorum.name),
+            "name": name,
             "namespace": quorum.namespace,
             "labels": labels(quorum),
             "ownerReferences": [quorum.owner],
@@ -83,31 +103,27 @@ def job(quorum: QuorumResource, cluster_id: str) -> Object:
     }
 
 
-def _container(quorum: QuorumResource, cluster_id: str) -> Object:
+def _container(quorum: QuorumResource, command: list[str], arguments: list[str]) -> Object:
     assert quorum.recovery is not None, "there is something to restore"
     return {
         "name": "restore",
         "image": quorum.image,
         "imagePullPolicy": quorum.spec.get("imagePullPolicy", "IfNotPresent"),
-        "command": ["python", "-m", "quorate_operator.pod", "restore"],
-        "args": _arguments(quorum, cluster_id),
-        "env": [
-            {"name": "QUORATE_POD_CLUSTER_ID", "value": cluster_id},
-            *quorum.recovery.variables(),
-        ],
+        "command": command,
+        "args": arguments,
+        "env": quorum.recovery.variables(),
         # A process that fails ends with one line, which the status repeats.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "resources": quorum.part("podTemplate").get("resources") or {},
         "securityContext": manifests.container_security(),
         "volumeMounts": [
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - inside the pod
-            {"name": naming.VOLUME, "mountPath": DATA_PATH},
             *quorum.recovery.mounts(is_read_only=True),
         ],
     }
 
 
-def _arguments(quorum: QuorumResource, cluster_id: str) -> list[str]:
+def _arguments(quorum: QuorumResource) -> list[str]:
     assert quorum.recovery is not None, "there is something to restore"
     host, port = naming.place(quorum.name, quorum.namespace, ORDINAL)
     endpoints = {quorum.raft_listener: port}
@@ -117,7 +133,6 @@ def _arguments(quorum: QuorumResource, cluster_id: str) -> list[str]:
         f"--directory={naming.METADATA_PATH}",
         f"--node-id={quorum.ids.of(ORDINAL)}",
         *(f"--endpoint={name}://{host}:{port}" for name, port in endpoints.items()),
-        f"--cluster-id={cluster_id}",
     ]
     for field, option in (("toOffset", "--to-offset"), ("toTime", "--to-time")):
         wanted = quorum.recovery_part.get(field)

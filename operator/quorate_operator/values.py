@@ -240,6 +240,8 @@ class Observed:
     """What failed lately and is not due for another attempt."""
     pending_balancers: tuple[str, ...] = ()
     """The names of Services for outside whose load balancers have no address yet."""
+    verification: JobRun | None = None
+    """The Job that verifies a backup, None without one and once the StatefulSet exists."""
     restore: JobRun | None = None
     """The Job that restores a backup, None without one and once the StatefulSet exists."""
 
@@ -305,6 +307,11 @@ class CreateRecord:
     cluster_id: str | None = None
     """The id of the cluster that was found (`adopted`), or the spec's; None for a new one."""
     adopted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyBackup:
+    """Create the Job that verifies the backup with which the Quorum begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,6 +392,7 @@ Action = (
     | ApplyObjects
     | CreateRecord
     | StartRestore
+    | VerifyBackup
     | MarkBootstrapped
     | FormatNode
     | AddVoter

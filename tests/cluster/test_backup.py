@@ -164,6 +164,7 @@ def test_everything_acknowledged_before_the_loss_of_all_disks_is_restored(lab: L
         lambda: "contains no backup" in condition(lab, "quorum", "broken").get("message", ""),
     )
     assert not lab.exists("statefulset", "broken")
+    assert not lab.exists("pvc", "data-broken-0"), "it was rejected before anything was created"
     lab.kubectl("delete", "quorum", "broken")
 
     usable_by(lab, "restored")

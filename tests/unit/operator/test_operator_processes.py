@@ -24,7 +24,7 @@ from quorate_operator.resource import QuorumResource
 from tests.integration.support import here as run_command
 from tests.unit.backup.backup_support import CLUSTER as OLD_CLUSTER
 from tests.unit.backup.backup_support import WrittenLog, back_up
-from tests.unit.operator.fake_api import Store, api_server
+from tests.unit.operator.fake_api import Object, Store, api_server
 from tests.unit.operator.fake_pods import FakePods
 
 pytestmark = pytest.mark.slow
@@ -209,10 +209,14 @@ async def test_the_leader_is_the_last_surplus_voter_to_go(lab: Lab) -> None:
 
 
 def restore(lab: Lab, archive: Path) -> None:
-    """Run the Job's command on the first volume, if there is a Job, and report its end."""
-    job = lab.store.objects.get(path("Job", "lab", "q-restore"))
-    if job is None or job.get("status"):
-        return
+    """Run each Job's command on the first volume, if there is a Job, and report its end."""
+    for name in ("q-verify", "q-restore"):
+        job = lab.store.objects.get(path("Job", "lab", name))
+        if job is not None and not job.get("status"):
+            run_job(lab, job, archive)
+
+
+def run_job(lab: Lab, job: Object, archive: Path) -> None:
     *options, _url = job["spec"]["template"]["spec"]["containers"][0]["args"]
     directory = f"--directory={lab.pods.volume(0)}"
     host, port = lab.pods.locate("q", "lab", 0)
@@ -250,8 +254,8 @@ async def test_a_quorum_begins_with_a_backup(lab: Lab, tmp_path: Path) -> None:
         return planned.is_done
 
     done = await lab.until("restore", step)
-    names = [type(action).__name__ for action in done[:5]]
-    first = ["ApplyObjects", "CreateRecord", "StartRestore", "CreateStatefulSet"]
+    names = [type(action).__name__ for action in done[:6]]
+    first = ["ApplyObjects", "VerifyBackup", "CreateRecord", "StartRestore", "CreateStatefulSet"]
     assert names == [*first, "MarkBootstrapped"]
     assert not any(isinstance(each, p.FormatNode) and each.standalone for each in done)
     assert lab.status["voters"] == 3

@@ -24,6 +24,7 @@ SOURCE = {"s3": {"url": "s3://backups/old", "secretName": "keys"}}
 CLAIM = {"claim": {"name": "backups", "path": "old"}}
 RECORD = p.BootstrapRecord(CLUSTER)
 JOB = "q-restore"
+VERIFY = "q-verify"
 DESIRED = p.Desired(3, recovers=True)
 
 
@@ -38,8 +39,12 @@ def reasons(planned: p.OperatorPlan) -> list[p.Reason]:
 # --- the plan -------------------------------------------------------------------------------------
 
 
-def test_the_record_the_job_and_then_the_pods() -> None:
+def test_the_proof_the_record_the_job_and_then_the_pods() -> None:
     observed = p.Observed()
+    assert p.plan(DESIRED, observed).action == p.VerifyBackup()
+    planned = p.plan(DESIRED, replace(observed, verification=JobRun(VERIFY)))
+    assert (planned.action, reasons(planned)) == (None, [p.Reason.RECOVERING])
+    observed = replace(observed, verification=JobRun(VERIFY, True, "t"))
     assert p.plan(DESIRED, observed).action == p.CreateRecord(None)
     observed = replace(observed, record=RECORD)
     assert p.plan(DESIRED, observed).action == p.StartRestore(CLUSTER)
@@ -147,13 +152,16 @@ def test_the_job_is_restricted_and_restores_to_the_first_volume(source: Object) 
     assert container["securityContext"]["readOnlyRootFilesystem"] is True
     url = "/backups/old" if source is CLAIM else "s3://backups/old"
     assert container["args"] == [
+        f"--cluster-id={CLUSTER}",
         "--directory=/var/lib/quorate/metadata",
         "--node-id=0",
         "--endpoint=CONTROLLER://q-0.lab.svc:9093",
-        f"--cluster-id={CLUSTER}",
         "--to-time=2026-11-21T03:35:22Z",
         url,
     ]
+    (verifying,) = recovery.verification(quorum)["spec"]["template"]["spec"]["containers"]
+    assert verifying["args"] == ["--dry-run", *container["args"][1:]]
+    assert "data" not in {each["name"] for each in verifying["volumeMounts"]}
     claims = [
         each["persistentVolumeClaim"]["claimName"]
         for each in spec["volumes"]
@@ -173,7 +181,7 @@ def test_a_kafka_listener_is_an_endpoint() -> None:
         firstNodeId=7,
     )
     args = recovery.job(quorum, CLUSTER)["spec"]["template"]["spec"]["containers"][0]["args"]
-    assert args[1:4] == [
+    assert args[2:5] == [
         "--node-id=7",
         "--endpoint=CONTROLLER://q-0.lab.svc:9093",
         "--endpoint=KAFKA://q-0.lab.svc:9094",
@@ -216,8 +224,18 @@ async def test_the_objects_of_a_recovery(api: tuple[Store, Kube]) -> None:
     where = path("Secret", "lab")
     secret = {"metadata": {"name": "keys", "labels": {naming.USABLE_LABEL: "q"}}}
     store.handle("POST", where, secret)
-    names = [type((await step(kube))[0].action).__name__ for _ in range(3)]
-    assert names == ["ApplyObjects", "CreateRecord", "StartRestore"]
+    names = [type((await step(kube))[0].action).__name__ for _ in range(2)]
+    assert names == ["ApplyObjects", "VerifyBackup"]
+    proof = store.objects[path("Job", "lab", VERIFY)]
+    proof["status"] = {"conditions": [{"type": "Failed", "status": "True", "message": "damaged"}]}
+    planned, ready = await step(kube)
+    assert (planned.action, ready["reason"]) == (None, "RecoveryFailed")
+    assert "damaged; nothing was created" in ready["message"]
+    for kind in ("ConfigMap", "PersistentVolumeClaim", "StatefulSet"):
+        assert not store.items(path(kind, "lab"))
+    proof["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
+    names = [type((await step(kube))[0].action).__name__ for _ in range(2)]
+    assert names == ["CreateRecord", "StartRestore"]
     claim = store.objects[path("PersistentVolumeClaim", "lab", "data-q-0")]
     job = store.objects[path("Job", "lab", JOB)]
     record = store.objects[path("ConfigMap", "lab", "q-bootstrap")]

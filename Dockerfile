@@ -30,7 +30,7 @@ RUN python3 -m venv /opt/controller && /opt/controller/bin/pip install -q --requ
     -r /requirements/controller.txt \
     && cd /opt/controller/lib/python3*/site-packages \
     && rm -rf pyarrow/include pyarrow/src pyarrow/tests pyarrow/*flight* \
-    && /opt/controller/bin/python -c "import pyarrow.fs" \
+    && /opt/controller/bin/python -c "import pyarrow.fs, tink" \
     && /opt/controller/bin/python $COMPILE /opt/controller/lib
 COPY --from=wheel /wheels /wheels
 RUN /opt/controller/bin/pip install -q --no-deps --no-index /wheels/*.whl \

@@ -54,13 +54,21 @@ def gateway_or_skip(folder: Path) -> str:
 
 
 class S3Server(Process):
-    """The gateway. Its buckets are directories below `folder`; one of them is made."""
+    """The gateway. Its buckets are directories below `folder`; one of them is made.
 
-    def __init__(self, binary: str, folder: Path, bucket: str) -> None:
+    tls: its certificate and key; None: it speaks plain HTTP.
+    """
+
+    def __init__(
+        self, binary: str, folder: Path, bucket: str, tls: tuple[Path, Path] | None = None
+    ) -> None:
         (self.port,) = free_ports(1)
         self.folder = folder
+        self.binary = binary
         (folder / bucket).mkdir(parents=True)
-        arguments = ("--port", f"{HOST}:{self.port}", "posix", folder)
+        self.scheme = "http" if tls is None else "https"
+        secure = () if tls is None else ("--cert", tls[0], "--key", tls[1])
+        arguments = ("--port", f"{HOST}:{self.port}", *secure, "posix", folder)
         super().__init__("versitygw", folder.with_suffix(".log"), binary, *arguments)
 
     @property
@@ -70,7 +78,7 @@ class S3Server(Process):
     @property
     def options(self) -> str:
         """The query of a backup's URL."""
-        return f"?endpoint_override={HOST}:{self.port}&scheme=http&region={REGION}"
+        return f"?endpoint_override={HOST}:{self.port}&scheme={self.scheme}&region={REGION}"
 
     @property
     def of_hadoop(self) -> dict[str, str]:

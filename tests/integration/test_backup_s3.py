@@ -11,6 +11,7 @@ from quorate.backup.urls import open_store
 from quorate.log.config import LogConfig
 from quorate.log.metadata_log import MetadataLog
 
+from tests.certificates import make_authority, make_certificate, needs_openssl
 from tests.integration.conftest import append
 from tests.integration.support import Node, Ran, assert_error, free_ports, here, until
 from tests.integration.terminal import Terminal
@@ -104,6 +105,23 @@ def test_an_encrypted_backup_in_a_bucket(server: S3Server, node: Node, tmp_path:
     ran = here("backup", "verify", url, *key)
     assert ran.status == 1
     assert run["segments"][-1] in ran.out
+
+
+@needs_openssl
+def test_a_bucket_behind_a_private_authority(server: S3Server, node: Node, tmp_path: Path) -> None:
+    authority = make_authority(tmp_path, "authority")
+    other, _ = make_authority(tmp_path, "other")
+    certificate = make_certificate(tmp_path, "store", authority)
+    with S3Server(server.binary, tmp_path / "buckets", BUCKET, certificate) as secure:
+        secure.start()
+        secure.wait_until("it listens", lambda: listens(secure.port))
+        url = f"s3://{BUCKET}/private{secure.options}"
+        trusting = f"{url}&tls_ca_file_path={authority[0]}"
+        assert create(node, trusting).status == 0
+        assert here("backup", "verify", trusting).status == 0
+        for bad in (url, f"{url}&tls_ca_file_path={other}", f"{url}&tls_ca_file_path=/none.pem"):
+            ran = here("backup", "list", bad)
+            assert_error(ran, "SSL")
 
 
 def test_the_commands_of_the_documents(server: S3Server, node: Node, tmp_path: Path) -> None:

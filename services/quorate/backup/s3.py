@@ -1,8 +1,9 @@
 """Objects in a bucket of an S3-compatible store, through pyarrow.
 
 The URL is s3://BUCKET/PREFIX, with the options of pyarrow's S3FileSystem as its query, such as
-`?endpoint_override=HOST:PORT&scheme=http&region=us-east-1`. Credentials come from where AWS's tools
-take them: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, or the machine's role.
+`?endpoint_override=HOST:PORT&scheme=http&region=us-east-1`, or `tls_ca_file_path=FILE` for a store
+with the certificate of a private authority. Credentials come from where AWS's tools take them:
+AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, or the machine's role.
 
 A store has no lock that works with every server, and pyarrow offers no conditional put. Two writers
 therefore notice each other when one publishes a manifest (see `archive.Archive.publish`).

@@ -1,5 +1,7 @@
 """What the pod of a restore drill runs: it restores a backup, opens the result, and reports.
 
+    python -m quorate_operator.drill --directory=DIR --report=FILE [--key-file=FILE] URL
+
 1. `quorate restore` verifies the whole archive, and restores its newest state as a quorum of its
    own: with a random cluster id, and an endpoint that nobody serves.
 2. `quorate recover inspect` opens the restored directory. Its log must be sound, and end where the
@@ -18,7 +20,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -30,8 +32,8 @@ class DrillError(Exception):
     """The backup cannot be restored. An empty text: the command has said why."""
 
 
-def run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Drill, and return the exit status. environment: of the commands.
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Drill, and return the exit status.
 
     arguments: --directory, an empty one; --report, the file; and the options of `quorate restore`
     that say where the archive is.
@@ -43,7 +45,7 @@ def run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     signal.signal(signal.SIGTERM, _end)
     began = time.monotonic()
     try:
-        restored = _restored(options.directory / "metadata", source, environment)
+        restored = _restored(options.directory / "metadata", source)
     except DrillError as error:
         if str(error):
             print(f"quorate: error: {error}", file=sys.stderr)
@@ -63,13 +65,11 @@ def _end(*_: object) -> NoReturn:
     sys.exit(128 + signal.SIGTERM)
 
 
-def _restored(directory: Path, source: Sequence[str], environment: Mapping[str, str]) -> Any:
+def _restored(directory: Path, source: Sequence[str]) -> Any:
     """Restore and open it; what `quorate restore` says. Raises DrillError."""
     where = f"--directory={directory}"
-    restored = _call(("restore", where, *NODE, "--json", *source), environment)
-    (found,) = _call(("recover", "inspect", f"--dirs={directory}", "--json"), environment)[
-        "directories"
-    ]
+    restored = _call(("restore", where, *NODE, "--json", *source))
+    (found,) = _call(("recover", "inspect", f"--dirs={directory}", "--json"))["directories"]
     if found["damage"] or found["tornBytes"]:
         what = found["damage"] or f"{found['tornBytes']} bytes of the log are torn"
         raise DrillError(f"the restored log is damaged: {what}")
@@ -79,10 +79,14 @@ def _restored(directory: Path, source: Sequence[str], environment: Mapping[str, 
     return restored
 
 
-def _call(command: Sequence[str], environment: Mapping[str, str]) -> Any:
+def _call(command: Sequence[str]) -> Any:
     """Run `quorate`; the JSON value that it prints. Its errors go to stderr. Raises DrillError."""
     whole = [*COMMAND, *command]
-    done = subprocess.run(whole, env=environment, stdout=subprocess.PIPE, check=False)
+    done = subprocess.run(whole, stdout=subprocess.PIPE, check=False)
     if done.returncode != 0:
         raise DrillError
     return json.loads(done.stdout)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -4,7 +4,6 @@
     python -m quorate_operator.pod broker     becomes `quorate broker`
     python -m quorate_operator.pod backup …   becomes `quorate backup create …`
     python -m quorate_operator.pod restore …  becomes `quorate restore …`, unless that was done
-    python -m quorate_operator.pod drill …    restores a backup to try it (`drill`)
 
 Pod NAME-N of a namespace is node N, or QUORATE_POD_FIRST_NODE_ID + N. It advertises the address
 NAME-N.NAMESPACE.svc, which its certificate (node-ID.crt) names. Pod NAME-broker-N is node 1000 + N,
@@ -20,7 +19,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from quorate_operator import drill, fence, naming
+from quorate_operator import fence, naming
 
 POD_PREFIX = "QUORATE_POD_"
 BROKER_INFIX = "-broker"
@@ -234,11 +233,9 @@ def main(arguments: list[str] | None = None) -> int:
                 return 0
             environment = _passed_on(os.environ)
             command += given
-        elif given[:1] == ["drill"]:
-            return drill.run(given[1:], _passed_on(os.environ))
         elif given:
             raise PodError(
-                f"{' '.join(given)}: expected `broker`, `backup`, `restore`, `drill` or no argument"
+                f"{' '.join(given)}: expected `broker`, `backup`, `restore` or no argument"
             )
         elif is_fenced(os.environ):
             return fence.serve(naming.HTTP_PORT)

@@ -20,6 +20,8 @@ from quorate_operator.resource import QuorumResource
 
 COMPONENT = "backup"
 DRILL_COMPONENT = "backup-drill"
+BACKUP = ("python", "-m", "quorate_operator.pod", "backup")
+DRILLING = ("python", "-m", "quorate_operator.drill")
 DRILL_PATH = "/drill"
 DRILL_VOLUME = "drill"
 REPORT = "/dev/termination-log"
@@ -124,7 +126,7 @@ def _backup_pod(backup: BackupResource, quorum: QuorumResource) -> Object:
         volumes.append({"name": "tls", "secret": source})
         mounts.append({"name": "tls", "mountPath": naming.TLS_PATH, "readOnly": True})
     container = {
-        **_container(quorum, "backup", _arguments(backup), _environment(backup, quorum)),
+        **_container(quorum, "backup", BACKUP, _arguments(backup), _environment(backup, quorum)),
         "resources": backup.pod_template.get("resources") or {},
     }
     if not backup.schedule:
@@ -142,7 +144,7 @@ def _drill_pod(backup: BackupResource, quorum: QuorumResource) -> Object:
     paths = [f"--directory={DRILL_PATH}", f"--report={REPORT}"]
     arguments = [*paths, *source.options, source.url]
     container = {
-        **_container(quorum, "drill", arguments, source.variables()),
+        **_container(quorum, "drill", DRILLING, arguments, source.variables()),
         "resources": backup.drill.get("resources") or {},
         "volumeMounts": [
             {"name": DRILL_VOLUME, "mountPath": DRILL_PATH},
@@ -179,13 +181,17 @@ def _pod_spec(
 
 
 def _container(
-    quorum: QuorumResource, name: str, arguments: list[str], variables: list[Object]
+    quorum: QuorumResource,
+    name: str,
+    command: tuple[str, ...],
+    arguments: list[str],
+    variables: list[Object],
 ) -> Object:
     return {
         "name": name,
         "image": quorum.image,
         "imagePullPolicy": quorum.spec.get("imagePullPolicy", "IfNotPresent"),
-        "command": ["python", "-m", "quorate_operator.pod", name],
+        "command": [*command],
         "args": arguments,
         "env": variables,
         # A process that fails ends with one line, which the status repeats.

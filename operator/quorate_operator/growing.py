@@ -1,7 +1,8 @@
 """The part of the plan that adds pods to a quorum with a leader, one after another.
 
 Rules:
-1. The missing pods of voters come back at once and together: nothing waits for others.
+1. The missing pods of voters come back at once and together: nothing waits for others. So do those
+   that run, but that the StatefulSet is too small for, because it is about to delete them.
 2. The next pod is created once every pod below it is a voter. Pods that copy all records at the
    same time would slow the leader down, and a mistake in the spec would show in all of them.
 3. A fenced member is not waited for, because only its user ends that.
@@ -26,12 +27,11 @@ def grow(
     desired: Desired, observed: Observed, view: LeaderView, alive: frozenset[ReplicaKey]
 ) -> OperatorPlan:
     """Create the missing pods of voters, or the next pod of a wanted node."""
-    dead = view.voters - alive
     if is_under_way(desired, observed):
-        found = create_pods(desired, observed, dead)
+        found = create_pods(desired, observed, view.voters - alive)
         return OperatorPlan() if found is None else OperatorPlan(*found)
     size = observed.size or 0
-    needed = max((ordinal + 1 for ordinal in ordinals(observed, dead)), default=0)
+    needed = max((ordinal + 1 for ordinal in ordinals(observed, view.voters)), default=0)
     found = resize_to(observed, needed)
     if found is not None:
         return OperatorPlan(*found)

@@ -25,8 +25,8 @@ and `OperatorPlan.refusals` lists what the plan holds back:
  5. A voter whose disk was replaced, or a dead surplus voter: remove it, if that is safe.
  6. A wanted node that is empty and not a voter: format it to join.
  7. A wanted observer that has caught up: make it a voter, if that is safe.
- 8. Dead voters without pods: create them. A wanted node without a pod: create the pod, one after
-    another (`growing`).
+ 8. Voters that the StatefulSet is too small for: create their pods. A wanted node without a pod:
+    create the pod, one after another (`growing`).
  9. A live surplus voter, the highest ordinal first, the leader last after a transfer: remove it, if
     all wanted nodes are live voters and the removal is safe.
     A wanted node whose volume claim is being deleted: move it to a new volume (`moving`).

@@ -94,6 +94,16 @@ def test_voters_without_pods_come_back_together() -> None:
     assert planned(without_leader(lost)).action == p.Resize(9, 5)
 
 
+@pytest.mark.parametrize("size", [0, 1, 4])
+@pytest.mark.parametrize("replicas", [3, 5, 7])
+def test_a_set_that_was_made_smaller_keeps_the_pods_of_live_voters(
+    size: int, replicas: int
+) -> None:
+    """Somebody scaled it, and its controller has not deleted the pods yet."""
+    found = replace(quorum(*(node(n) for n in range(5)), voters=5), size=size)
+    assert planned(found, replicas).action == p.Resize(5, size)
+
+
 def test_a_dead_voter_and_a_fenced_member_hold_up_no_growth() -> None:
     dead = quorum(node(0), silent(1), node(2), voters=3)
     assert planned(dead, 5).action == p.Resize(4, 3)

@@ -2,14 +2,16 @@
 
     python -m quorate_operator.drill --directory=DIR --report=FILE [--key-file=FILE] URL
 
-1. `quorate restore` verifies the whole archive, and restores its newest state as a quorum of its
-   own: with a random cluster id, and an endpoint that nobody serves.
+1. `quorate restore` restores the newest state of the archive as a quorum of its own: with a random
+   cluster id, and an endpoint that nobody serves.
 2. `quorate recover inspect` opens the restored directory. Its log must be sound, and end where the
    restore says.
+3. `quorate backup verify` reads the whole archive. A drill fails if anything in it is damaged, even
+   if the restore did not need it.
 
-The report is JSON with `endOffset` (of the archive), `clusterId` (the archive's) and `seconds`. A
-drill that fails ends with one line on stderr. It needs no Quorum, and only reads the archive. This
-module imports only the standard library, because pods use it.
+The report is JSON with `endOffset` (of the archive), `clusterId` (the archive's), and `seconds`, of
+the first two steps. A drill that fails ends with one line on stderr. It needs no Quorum, and only
+reads the archive. This module imports only the standard library, because pods use it.
 """
 
 from __future__ import annotations
@@ -46,6 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     began = time.monotonic()
     try:
         restored = _restored(options.directory / "metadata", source)
+        seconds = round(time.monotonic() - began, 3)
+        _verify(source)
     except DrillError as error:
         if str(error):
             print(f"quorate: error: {error}", file=sys.stderr)
@@ -53,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report = {
         "endOffset": restored["endOffset"],
         "clusterId": restored["oldClusterId"],
-        "seconds": round(time.monotonic() - began, 3),
+        "seconds": seconds,
     }
     options.report.write_text(json.dumps(report))
     print(f"restored and opened the backup: {json.dumps(report)}")
@@ -79,11 +83,24 @@ def _restored(directory: Path, source: Sequence[str]) -> Any:
     return restored
 
 
+def _verify(source: Sequence[str]) -> None:
+    """Verify the whole archive. Raises DrillError."""
+    problems = _call(("backup", "verify", "--json", *source))["problems"]
+    if problems:
+        first = problems[0]
+        raise DrillError(
+            f"the newest state was restored, but the backup has {len(problems)} problems: "
+            f"{first['object']} at byte {first['position']}, offset {first['offset']}: "
+            f"{first['problem']}"
+        )
+
+
 def _call(command: Sequence[str]) -> Any:
     """Run `quorate`; the JSON value that it prints. Its errors go to stderr. Raises DrillError."""
     whole = [*COMMAND, *command]
     done = subprocess.run(whole, stdout=subprocess.PIPE, check=False)
-    if done.returncode != 0:
+    # `verify` prints the problems that it finds, and fails.
+    if done.returncode != 0 and not done.stdout:
         raise DrillError
     return json.loads(done.stdout)
 

@@ -1,6 +1,6 @@
 """What restores a backup into a new Quorum: the first voter's volume claim, and two Jobs.
 
-The first Job runs `quorate restore --dry-run`, which verifies the whole backup and finds where it
+The first Job runs `quorate restore --dry-run`, which verifies what it needs and finds where it
 is to end, while nothing exists for the restore. The second one runs `quorate restore` on the empty
 volume, before any pod of the Quorum exists. It is created once, and never again once the Quorum is
 bootstrapped. If it is repeated, because its machine failed, it does nothing on a volume that it has

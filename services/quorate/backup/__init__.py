@@ -27,7 +27,7 @@ Rules:
 6. A manifest contains its own SHA-256 and that of each object. `verify` reads all of them, checks
    every batch as a replica does, and compares offsets, epochs and times with the manifest, and
    checkpoints with the log before them (`comparison`).
-7. A restore (`restore`) verifies the whole backup before it creates anything. It writes the
+7. A restore (`restore`) verifies all that it needs before it creates anything. It writes the
    archived batches with the log's own writer, up to the wanted offset, and appends one batch: a
    LeaderChange in an epoch above every archived one, then the changes of the voter set, one voter
    at a time, to the new replica alone. meta.properties is written last, so an interrupted restore

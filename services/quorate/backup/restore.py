@@ -2,7 +2,8 @@
 
 Steps of `restore_backup`:
 
-1. Verify the whole backup, and find the offset at which the restored log ends. Nothing exists yet.
+1. Find the offset at which the restored log ends, and verify all that is needed up to it
+   (`verify.verified_point`). Nothing exists yet.
 2. Mark the directory as incomplete (`restore.incomplete`). A directory with this file and without
    meta.properties is begun anew by the next restore, and no controller starts on it.
 3. Install the archived checkpoint, if there is one, and append the archived batches before that

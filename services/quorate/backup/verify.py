@@ -4,6 +4,9 @@ A checkpoint is also compared with the log before it (`comparison`), if the arch
 a gap, from offset 0 or from an earlier checkpoint. The replay begins at the last checkpoint that is
 not wrong itself.
 
+`verified_point` reads only what one restore needs, and the run before it to compare the checkpoint.
+Damage elsewhere in the archive does not stop a restore.
+
 A problem is one line with the object, the position of the byte and the offset. A damaged batch is
 reported once, not also as a wrong SHA-256 of its object.
 """
@@ -11,12 +14,12 @@ reported once, not also as a wrong SHA-256 of its object.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from quorate.backup.archive import manifest_names, require_manifest
-from quorate.backup.batches import PlacedBatch, batches_in
-from quorate.backup.comparison import checkpoint_differences
+from quorate.backup.batches import PlacedBatch, RestorePoint, batches_in
+from quorate.backup.comparison import CheckpointDifference, checkpoint_differences
 from quorate.backup.errors import BackupError, MissingObjectError
 from quorate.backup.manifest import (
     ArchivedRun,
@@ -103,6 +106,76 @@ def verify_backup(store: ObjectStore, advance: Advance = lambda *_: None) -> Bac
     return BackupReport(manifest, tuple(problems), tuple(chain.uncompared))
 
 
+def verified_point(
+    store: ObjectStore,
+    runs: Sequence[ArchivedRun],
+    point: RestorePoint,
+    advance: Advance = lambda *_: None,
+) -> tuple[RestorePoint, tuple[BackupProblem, ...]]:
+    """Read what a restore to a point of one of the runs needs, and return the point to restore.
+
+    If the checkpoint of its run is damaged, or is not the state after the log before it, the
+    restore begins at an earlier one, whose log reaches it without a gap. The problems are those of
+    checkpoints that are not needed then. BackupError if anything is damaged that nothing replaces.
+    """
+    unused: list[BackupProblem] = []
+    run = ArchivedRun()
+    read = total = 0
+    for index in range(runs.index(point.run), -1, -1):
+        found = runs[index]
+        before = tuple(each for each in found.segments if each.base < point.end)
+        run = ArchivedRun(found.snapshot, (*before, *run.segments))
+        needed = ArchivedRun(found.snapshot, before)
+        total += sum(each.size for each in needed.objects)
+        epoch = 0 if found.snapshot is None else found.snapshot.epoch
+        for segment in before:
+            problems = _in_segment(store, segment, epoch)
+            if problems:
+                raise _damaged(problems, f"; --to-offset {segment.base} does not need it")
+            epoch = segment.last_epoch
+            read += segment.size
+            advance(read, total)
+        earlier = runs[index - 1] if index and runs[index - 1].end == found.start else None
+        problems = _before_restore(store, found.snapshot, earlier)
+        if not problems:
+            return RestorePoint(run, point.end), tuple(unused)
+        unused += problems
+        if earlier is None:
+            break
+    raise _damaged(unused, "")
+
+
+def _before_restore(
+    store: ObjectStore, snapshot: ArchivedSnapshot | None, earlier: ArchivedRun | None
+) -> list[BackupProblem]:
+    """The problems of a checkpoint. earlier: the run that ends there, None without one."""
+    if snapshot is None:
+        return []
+    problems = _in_snapshot(store, snapshot)
+    if problems or earlier is None:
+        return problems
+    try:
+        differences = checkpoint_differences(store, [earlier], snapshot)
+    except Exception:  # whatever keeps it from being compared must not keep it from being restored
+        return []
+    return _contradictions(snapshot, differences)
+
+
+def _contradictions(
+    snapshot: ArchivedSnapshot, differences: Sequence[CheckpointDifference]
+) -> list[BackupProblem]:
+    return [
+        BackupProblem(snapshot.name, each.position, each.offset, each.text) for each in differences
+    ]
+
+
+def _damaged(problems: Sequence[BackupProblem], hint: str) -> BackupError:
+    return BackupError(
+        f"the backup is damaged, and nothing was created: {problems[0]} ({len(problems)} problems: "
+        f"see `quorate backup verify`){hint}"
+    )
+
+
 class _Chain:
     """Runs without a gap between them, from which the state at the end of the last one follows."""
 
@@ -131,8 +204,11 @@ class _Chain:
             # The objects were sound when they were verified.
             text = f"it cannot be compared with the log: {' '.join(str(error).split())}"
             return [BackupProblem(snapshot.name, 0, snapshot.offset, text)]
-        name = snapshot.name
-        return [BackupProblem(name, each.position, each.offset, each.text) for each in differences]
+        except Exception as error:  # a fault of the comparison is none of the archive
+            text = f"the comparison failed: {type(error).__name__}: {' '.join(str(error).split())}"
+            self.uncompared.append(UncomparedCheckpoint(snapshot.name, snapshot.offset, text))
+            return []
+        return _contradictions(snapshot, differences)
 
     def add(self, run: ArchivedRun, *, is_checkpoint_wrong: bool, is_log_damaged: bool) -> None:
         """Take the next run: it begins the chain anew unless its checkpoint is wrong."""

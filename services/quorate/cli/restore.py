@@ -116,9 +116,10 @@ def restore(
 ) -> None:
     """Restore a backup into an empty directory: the only voter of a new quorum.
 
-    The whole backup is verified first. The new quorum has a new cluster id and a higher epoch, and
-    all records before the end at their offsets, in the same batches. Start `quorate controller` on
-    the directory, then add further controllers with `metadata-quorum add-controller`.
+    All that the restore needs is verified first. The new quorum has a new cluster id and a higher
+    epoch, and all records before the end at their offsets, in the same batches. Start `quorate
+    controller` on the directory, then add further controllers with `metadata-quorum
+    add-controller`.
 
     Registrations of brokers and controllers are records, and stay. Brokers are fenced once their
     sessions expire. A broker can register again with its id if its own directories have the new
@@ -126,6 +127,7 @@ def restore(
 
     Example: quorate restore /backups/metadata -c 1.properties --to-time 2026-11-21T03:35:22Z
     """
+    from quorate.backup.archive import require_manifest
     from quorate.backup.old_members import archived_voters, check_gone
     from quorate.backup.restore import check_directory, restore_backup
     from quorate.backup.urls import open_store
@@ -140,8 +142,8 @@ def restore(
     wanted, tls = _wanted(config_file, voter)
     check_directory(wanted.directory)
     store = open_store(url, key_file)
-    manifest = _verified(store)
-    point = _point(store, manifest, to_offset, time_ms)
+    manifest = require_manifest(store)
+    point = _verified(store, manifest, _point(store, manifest, to_offset, time_ms))
     target = _identified(wanted, cluster, manifest.cluster_id)
     if cluster.keep_cluster_id:
         voters = archived_voters(store, manifest.last_run)
@@ -209,17 +211,20 @@ def _milliseconds(text: str) -> int:
     return int(moment.timestamp() * 1000)
 
 
-def _verified(store: ObjectStore) -> BackupManifest:
-    from quorate.backup.verify import verify_backup
+def _verified(store: ObjectStore, manifest: BackupManifest, point: RestorePoint) -> RestorePoint:
+    """The point from which the restore can begin, after all that it needs was read. BackupError."""
+    from quorate.backup.verify import verified_point
 
     with bar("verifying bytes", None) as update:
-        report = verify_backup(store, lambda done, total: update(completed=done, total=total))
-    if report.problems or report.manifest is None:
-        raise CommandError(
-            f"the backup is damaged, and nothing was created: {report.problems[0]} "
-            f"({len(report.problems)} problems: see `quorate backup verify`)"
+        found, unused = verified_point(
+            store,
+            manifest.runs,
+            point,
+            lambda done, total: update(completed=done, total=total),
         )
-    return report.manifest
+    for problem in unused:
+        print_warning(f"{problem}; the restore uses the log before this checkpoint")
+    return found
 
 
 def _point(

@@ -359,21 +359,28 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_backup_is_rejected_before_anything_is_created(
-    log: WrittenLog, tmp_path: Path, damage: str
-) -> None:
-    """The damaged object may even belong to another run than the one that is restored."""
-    target = tmp_path / "archive"
+def two_runs(log: WrittenLog, target: Path) -> int:
+    """Archive two runs with a gap between them. Returns the end of the first one."""
     back_up(log, target, segment_bytes=100)
+    end = log.end
     log.application(2)
     log.compact()
     log.application(2)
     back_up(log, target)
+    return end
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_backup_is_rejected_before_anything_is_created(
+    log: WrittenLog, tmp_path: Path, damage: str
+) -> None:
+    target = tmp_path / "archive"
+    end = two_runs(log, target)
     change, text = DAMAGES[damage]
     change(target)
     directory = tmp_path / "new"
-    assert_error(run(target, directory), "nothing was created", text)
+    wanted = () if "checkpoint" in damage else ("--to-offset", end)
+    assert_error(run(target, directory, *wanted), text)
     assert not directory.exists()
     found = here("backup", "verify", target)
     assert found.status == 1
@@ -384,6 +391,22 @@ def test_a_damaged_backup_is_rejected_before_anything_is_created(
     assert lines == len(found.out.splitlines())
     for problem in as_json["problems"]:
         assert problem.keys() == {"object", "position", "offset", "problem"}
+
+
+def test_damage_that_the_restore_does_not_need_is_no_reason_to_refuse_it(
+    log: WrittenLog, tmp_path: Path
+) -> None:
+    target = tmp_path / "archive"
+    end = two_runs(log, target)
+    _flip(_segment(target, 1), 80)
+    ran = run(target, tmp_path / "newest")
+    assert (ran.status, ran.err) == (0, "")
+    ran = run(target, tmp_path / "refused", "--to-offset", end)
+    assert_error(ran, "nothing was created", "--to-offset 3 does not need it")
+    assert run(target, tmp_path / "before", "--to-offset", 3).status == 0
+    _flip(next((target / "snapshots").iterdir()), 70)
+    assert_error(run(target, tmp_path / "refused"), "the checksum of the batch is wrong")
+    assert run(target, tmp_path / "again", "--to-offset", 3).status == 0
 
 
 def test_every_problem_is_reported(target: Path) -> None:

@@ -122,6 +122,32 @@ def test_a_long_run_is_divided_at_a_checkpoint_and_the_first_part_dropped(
     assert sound_runs(target) == [(7, 10)]
 
 
+def test_the_log_replaces_a_damaged_checkpoint(log: WrittenLog, tmp_path: Path) -> None:
+    target = tmp_path / "archive"
+    back_up(log, target)
+    log.clean()
+    back_up(log, target, keep_ms=since(0))
+    assert sound_runs(target) == [(0, 7), (7, 10)]
+    place = ("--node-id", 7, "--endpoint", "CONTROLLER://new:9093")
+    right = here("restore", target, "--directory", tmp_path / "right", *place, "--json").json()
+    (checkpoint,) = (target / SNAPSHOT_FOLDER).iterdir()
+    checkpoint.unlink()
+    for end in (7, 9, 10):
+        directory = tmp_path / f"new-{end}"
+        ran = here(
+            *("restore", target, "--directory", directory, *place, "--to-offset", end, "--json")
+        )
+        assert ran.status == 0, ran.err
+        assert "the object is missing; the restore uses the log before" in ran.err
+        assert ran.json()["endOffset"] == end
+        assert ran.json()["startOffset"] == 0
+        assert examine(directory).is_sound
+    assert ran.json()["logEndOffset"] == right["logEndOffset"]
+    (target / require_manifest(LocalStore(target)).runs[0].segments[0].name).unlink()
+    ran = here("restore", target, "--directory", tmp_path / "refused", *place)
+    assert_error(ran, "nothing was created", "the object is missing")
+
+
 def test_what_follows_a_divided_run_is_archived_and_divided_again(
     log: WrittenLog, tmp_path: Path
 ) -> None:

@@ -132,6 +132,21 @@ def test_a_drill_of_a_damaged_backup_says_why_in_its_last_line(
     assert not (tmp_path / "drill" / "report").exists(), "the message is the log's last line"
 
 
+def test_a_drill_fails_if_what_it_did_not_need_is_damaged(tmp_path: Path) -> None:
+    log = WrittenLog.begun(tmp_path / "replica")
+    back_up(log, tmp_path / "archive")
+    log.application(2)
+    log.compact()
+    back_up(log, tmp_path / "archive")
+    log.close()
+    next((tmp_path / "archive" / "log").iterdir()).unlink()
+    done = run_drill(tmp_path / "drill", tmp_path / "archive")
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert "the newest state was restored, but the backup has 1 problems: log/" in last
+    assert not (tmp_path / "drill" / "report").exists()
+
+
 # --- the status -----------------------------------------------------------------------------------
 
 

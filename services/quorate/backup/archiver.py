@@ -25,6 +25,7 @@ from quorate.backup.manifest import (
 )
 from quorate.backup.retention import divide, is_long
 from quorate.backup.stores import CHUNK_BYTES
+from quorate.log.errors import LogError
 from quorate.raft.batches import SnapshotHeader
 from quorate.raft.types import OffsetAndEpoch
 from quorate.records.batch import BatchHeader, decode_control_batch, iter_batches, verify_crc
@@ -180,8 +181,11 @@ class Archiver:
         """Whether a checkpoint is the state after the archived log, which may be deleted then."""
         try:
             found = checkpoint_differences(self._archive.store, [run], snapshot)
-        except RecordsError as error:
-            reason = str(error)
+        except OSError:  # the store does not answer
+            raise
+        except Exception as error:  # nothing may keep later records from being archived
+            text = " ".join(str(error).split())
+            reason = text if isinstance(error, LogError) else f"{type(error).__name__}: {text}"
         else:
             if not found:
                 return True

@@ -10,13 +10,16 @@ from pathlib import Path
 import pytest
 from quorate.applications import ProducerSessions
 from quorate.applications.loading import StateLoader, state_records
+from quorate.backup import archiver, verify
 from quorate.backup.archive import Archive, require_manifest
+from quorate.backup.comparison import CheckpointDifference
 from quorate.backup.manifest import ArchivedSnapshot
 from quorate.backup.retention import DAY_MS, divide
 from quorate.backup.stores import LocalStore
 from quorate.backup.verify import BackupReport, verify_backup
 from quorate.common.endpoints import Endpoint
 from quorate.metadata.config.config_defs import CLEANUP_POLICY, COMPACT
+from quorate.metadata.image.metadata_image import ReplayError
 from quorate.metadata.metadata_version import APPLICATION_VERSION
 from quorate.raft.batches import SnapshotHeader, VotersRecord
 from quorate.raft.types import OffsetAndEpoch, ReplicaKey, Voter, VoterSet
@@ -401,3 +404,36 @@ def test_a_checkpoint_after_a_damaged_log_is_not_compared(log: WrittenLog, tmp_p
     report = verify_backup(LocalStore(target))
     assert {problem.object for problem in report.problems} == {segment}
     assert [each.reason for each in report.uncompared] == ["the archived log before it is damaged"]
+
+
+def test_a_fault_of_the_comparison_stops_neither_backups_nor_restores(
+    log: WrittenLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "archive"
+    metadata(log)
+    name = log.checkpoint()
+    log.metadata(1, time_ms=LATER_MS)
+    divided(log, target, name)
+
+    def fails(*_: object) -> list[CheckpointDifference]:
+        raise ReplayError(7, "a record of a later\nrelease")
+
+    for module in (archiver, verify):
+        monkeypatch.setattr(module, "checkpoint_differences", fails)
+    report = verify_backup(LocalStore(target))
+    assert report.problems == ()
+    (found,) = report.uncompared
+    assert found.reason.startswith("the comparison failed: ReplayError: the metadata record at")
+    assert "a record of a later release" in found.reason
+    place = ("--node-id", 1, "--endpoint", "CONTROLLER://localhost:9093")
+    ran = here("restore", target, "--directory", tmp_path / "new", *place)
+    assert (ran.status, ran.err) == (0, "")
+    warnings: list[str] = []
+    other = tmp_path / "other"
+    back_up(log, other)
+    log.clean()
+    back_up(log, other, keep_ms=1, warn=warnings.append)
+    (warning,) = warnings
+    assert "so that log is kept: ReplayError: the metadata record at offset 7" in warning
+    (run,) = require_manifest(LocalStore(other)).runs
+    assert (run.start, run.end) == (0, log.end)

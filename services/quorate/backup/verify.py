@@ -247,6 +247,9 @@ class _ObjectCheck:
                 digest.update(chunk)
                 size += len(chunk)
                 yield chunk
+                if size > self.found.size:
+                    text = f"the object has more than the {self.found.size} bytes of the manifest"
+                    raise BackupError(text)
 
         try:
             for position, header, batch in batches_in(read()):
@@ -261,7 +264,7 @@ class _ObjectCheck:
         except OSError as error:
             # Stores and disks have checksums of their own.
             self.problem(f"the object cannot be read: {' '.join(str(error).split())}")
-        except RecordsError as error:
+        except (BackupError, RecordsError) as error:
             self.position = getattr(error, "position", self.position)
             self.problem(getattr(error, "reason", str(error)))
         else:

@@ -342,3 +342,39 @@ def test_two_encryptions_of_one_object_differ(tmp_path: Path, key_file: Path) ->
         encrypted.put(NAME, [bytes(64)])
         held.append(stored(tmp_path)[NAME])
     assert all(one != other for one, other in pairwise(held))
+
+
+def test_damaged_objects_are_problems_and_stop_only_restores_that_need_them(
+    log: WrittenLog, tmp_path: Path, key_file: Path
+) -> None:
+    encrypted = store(tmp_path, key_file)
+    log.application(2, time_ms=3 * DAY_MS)
+    back_up(log, encrypted)
+    log.compact()
+    back_up(log, encrypted, keep_ms=1 << 50)
+    log.application(1)
+    back_up(log, encrypted)
+    objects = sorted((tmp_path / "archive" / "log").iterdir())
+    (checkpoint,) = (tmp_path / "archive" / "snapshots").iterdir()
+    last = require_manifest(encrypted).last_run.segments[-1].name
+
+    def flip(path: Path) -> None:
+        data = bytearray(path.read_bytes())
+        data[-1] ^= 1
+        path.write_bytes(data)
+
+    before = {path: path.read_bytes() for path in (checkpoint, *objects)}
+    for path in before:
+        flip(path)
+    problems = verify_backup(encrypted).problems
+    assert {problem.object for problem in problems} == require_manifest(encrypted).names
+    for path, data in before.items():
+        path.write_bytes(data)
+    flip(checkpoint)
+    given = ("restore", tmp_path / "archive", *PLACE, "--key-file", key_file)
+    ran = here(*given, "--directory", tmp_path / "new")
+    assert ran.status == 0
+    assert "the restore uses the log before this checkpoint" in ran.err
+    flip(tmp_path / "archive" / last)
+    ran = here(*given, "--directory", tmp_path / "refused")
+    assert_error(ran, "nothing was created", last)

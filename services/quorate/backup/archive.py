@@ -147,6 +147,11 @@ class Archive:
             for name in old:
                 del self._kept[name]
 
+    def confirm(self) -> None:
+        """Ask the store whether it still has the newest manifest. BackupError if not; OSError."""
+        if self._stored() != self.newest:
+            raise self._conflict()
+
     def _stored(self) -> BackupManifest | None:
         """What the store's newest manifest contains."""
         names = manifest_names(self.store)
@@ -158,9 +163,10 @@ class Archive:
 
     def _conflict(self) -> BackupError:
         names = manifest_names(self.store)
+        if not names:
+            return BackupError(f"{self.store.url} lost its manifests: start a new backup")
         return BackupError(
-            f"another process wrote {names[-1] if names else 'nothing'} to {self.store.url}: "
-            "only one backup may run"
+            f"another process wrote {names[-1]} to {self.store.url}: only one backup may run"
         )
 
     def prune(self, since_ms: int) -> tuple[ArchivedRun, ...]:

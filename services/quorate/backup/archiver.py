@@ -7,6 +7,7 @@ published manifest lists stays, and the rest is read again.
 from __future__ import annotations
 
 import hashlib
+import math
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -37,6 +38,8 @@ SEGMENT_BYTES = 64 << 20
 """A segment ends once its batches reach this size."""
 MERGED_COUNT = 16
 """How many segments are merged into one."""
+CONFIRM_S = 60.0
+"""How often the store is asked for the manifest while nothing is committed."""
 
 Progress = Callable[[int, int], None]
 """Called with the number of offsets that are archived, and with their number in the log."""
@@ -92,6 +95,8 @@ class Archiver:
         self._warn = warn
         self._divided_at = 0
         """The start of the quorum's log when a run was last divided, or could not be."""
+        self._confirmed_at = -math.inf
+        """When the store was last asked for the manifest, on the monotonic clock."""
         self._last_batch: tuple[int, bytes] | None = None
         """The base offset of the last archived batch, and the SHA-256 of its bytes."""
 
@@ -125,7 +130,17 @@ class Archiver:
         if self._keep_ms is not None:
             self._divide(extent.start)
             self._archive.prune(time.time_ns() // 1_000_000 - self._keep_ms)
-        return self.manifest is not before
+        if self.manifest is not before:
+            return True
+        self._confirm()
+        return False
+
+    def _confirm(self) -> None:
+        """Without new records, too, a backup that is gone or cannot be reached is no success."""
+        now = time.monotonic()
+        if now - self._confirmed_at >= CONFIRM_S:
+            self._archive.confirm()
+            self._confirmed_at = now
 
     # --- the quorum's identity --------------------------------------------------------------------
 

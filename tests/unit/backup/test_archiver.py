@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from quorate.backup.archive import KEPT_MANIFESTS, Archive, read_manifest, require_manifest
+from quorate.backup.archive import (
+    KEPT_MANIFESTS,
+    Archive,
+    read_manifest,
+    require_manifest,
+    verified_chunks,
+)
 from quorate.backup.archiver import MERGED_COUNT, Archiver
 from quorate.backup.errors import BackupError, ContradictionError
 from quorate.backup.manifest import (
@@ -363,3 +370,59 @@ def test_a_link_does_not_lead_out_of_a_directory(tmp_path: Path) -> None:
     with pytest.raises(BackupError, match="is not the name of an object"):
         LocalStore(tmp_path / "archive").delete(["log/kept"])
     assert outside.exists()
+
+
+class EndlessStore(LocalStore):
+    """Hands out endless segments."""
+
+    taken = 0
+
+    def chunks(self, name: str) -> Iterator[bytes]:
+        data = b"".join(super().chunks(name))
+        while True:
+            yield data
+            if not name.startswith("log/"):
+                return
+            self.taken += 1
+            assert self.taken < 10, "more is read than the manifest says"
+
+
+def test_no_more_of_an_object_is_read_than_the_manifest_says(tmp_path: Path) -> None:
+    log = WrittenLog.begun(tmp_path / "log")
+    back_up(log, tmp_path / "archive")
+    store = EndlessStore(tmp_path / "archive")
+    texts = {problem.text for problem in verify_backup(store).problems}
+    assert any("the object has more than the" in text for text in texts)
+    (segment,) = require_manifest(store).last_run.segments
+    with pytest.raises(BackupError, match="is not the object that the manifest lists"):
+        b"".join(verified_chunks(store, segment))
+    log.close()
+
+
+class TurnedOffStore(LocalStore):
+    """Does not answer while it is off."""
+
+    is_off = False
+
+    def names(self, folder: str) -> list[str]:
+        if self.is_off:
+            raise OSError(111, "Connection refused")
+        return super().names(folder)
+
+
+def test_a_backup_without_new_records_notices_that_the_archive_is_gone(tmp_path: Path) -> None:
+    log = WrittenLog.begun(tmp_path / "log")
+    store = TurnedOffStore(tmp_path / "archive")
+    with served(log) as reader:
+        archiver = Archiver(Archive(store), reader)
+        assert archiver.advance()
+        store.is_off = True
+        with pytest.raises(OSError, match="Connection refused"):
+            archiver.advance()
+        store.is_off = False
+        assert not archiver.advance()
+        shutil.rmtree(tmp_path / "archive")
+        archiver = Archiver(archiver._archive, reader)
+        with pytest.raises(BackupError, match="lost its manifests"):
+            archiver.advance()
+    log.close()

@@ -27,12 +27,13 @@ class S3Store:
             from pyarrow import ArrowInvalid, fs  # noqa: PLC0415
         except ImportError:
             raise BackupError(f"{url}: S3 needs pyarrow: pip install 'quorate[backup]'") from None
-        self.url = url.partition("?")[0]
+        self.url = _shown(url)
         self._fs: Any = fs
         try:
             self._files, root = fs.FileSystem.from_uri(url)
         except (ArrowInvalid, OSError) as error:
-            raise BackupError(f"{self.url} is not the URL of a bucket: {error}") from None
+            reason = str(error).replace(url, self.url)
+            raise BackupError(f"{self.url} is not the URL of a bucket: {reason}") from None
         self._root = root.rstrip("/")
         if not self._root:
             raise BackupError(f"{self.url} names no bucket: expected s3://BUCKET/PREFIX")
@@ -73,3 +74,9 @@ class S3Store:
     @contextmanager
     def writing(self) -> Iterator[None]:
         yield
+
+
+def _shown(url: str) -> str:
+    """The URL for messages, without its options and the keys that pyarrow takes before an @."""
+    scheme, separator, place = url.partition("?")[0].partition("://")
+    return f"{scheme}{separator}{place.rpartition('@')[2]}"

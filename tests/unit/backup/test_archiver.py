@@ -426,3 +426,14 @@ def test_a_backup_without_new_records_notices_that_the_archive_is_gone(tmp_path:
         with pytest.raises(BackupError, match="lost its manifests"):
             archiver.advance()
     log.close()
+
+
+@pytest.mark.parametrize("more", ["?region=us-east-1", "?bogus=1", " ?region=us-east-1"])
+def test_keys_in_a_url_are_not_shown(more: str) -> None:
+    url = f"s3://AKIAKEY:sEcReT@bucket/prefix{more}"
+    if more.startswith("?region"):
+        assert open_store(url).url == "s3://bucket/prefix"
+        return
+    with pytest.raises(BackupError, match="is not the URL of a bucket") as raised:
+        open_store(url)
+    assert "sEcReT" not in str(raised.value)

@@ -37,6 +37,8 @@ class ReportedBackup(NamedTuple):
     namespace: str
     name: str
     status: Object
+    created: str | None = None
+    """When it was created, as the API server writes times; None if it is deleted."""
 
 
 class OperatorMetrics:
@@ -148,6 +150,7 @@ class _Backups(Collector):
             labels=["namespace", "name", "type", "status"],
         )
         texts = {
+            "quorate_backup_created_timestamp_seconds": "When a QuorumBackup was created.",
             "quorate_backup_last_success_timestamp_seconds": "When a backup last succeeded.",
             "quorate_backup_end_offset": "Where the archive ended then.",
             "quorate_backup_last_drill_timestamp_seconds": "When a restore drill last succeeded.",
@@ -162,16 +165,18 @@ class _Backups(Collector):
             labels = [each.namespace, each.name]
             for condition in each.status.get("conditions") or ():
                 conditions.add_metric([*labels, condition["type"], condition["status"]], 1.0)
-            for family, value in zip(values.values(), _results(each.status), strict=True):
+            for family, value in zip(values.values(), _results(each), strict=True):
                 if value is not None:
                     family.add_metric(labels, float(value))
         yield conditions
         yield from values.values()
 
 
-def _results(status: Object) -> Iterator[float | None]:
+def _results(backup: ReportedBackup) -> Iterator[float | None]:
     """The values of a QuorumBackup, in the order of their metrics; None for an unknown one."""
+    status = backup.status
     drill = status.get("lastDrill") or {}
+    yield _seconds(backup.created)
     yield _seconds(status.get("lastSuccess"))
     yield status.get("lastOffset")
     yield _seconds(drill.get("time"))

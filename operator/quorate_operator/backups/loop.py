@@ -163,7 +163,8 @@ class BackupLoop:
         """The QuorumBackups with their last status. Call it on the event loop."""
         for namespace, name in self._workers:
             found = self._known.get((namespace, name)) or {}
-            yield ReportedBackup(namespace, name, found.get("status") or {})
+            created = (found.get("metadata") or {}).get("creationTimestamp")
+            yield ReportedBackup(namespace, name, found.get("status") or {}, created)
 
     async def run(self) -> None:
         """Run until cancelled."""

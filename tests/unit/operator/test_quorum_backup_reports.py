@@ -51,6 +51,7 @@ async def test_metrics_have_conditions_times_and_offsets(lab: Lab) -> None:
     )
     assert unknown in page
     assert "quorate_backup_end_offset{" not in page
+    assert 'quorate_backup_created_timestamp_seconds{name="b",namespace="lab"}' in page
     said = '{"endOffset": 42, "clusterId": "c", "seconds": 3.7}'
     run(lab, "b-backup", "b-1", "scheduled", said, succeeds=True, at=AT)
     run(lab, "b-drill", "d-1", "drill", said, succeeds=True, at=AT)

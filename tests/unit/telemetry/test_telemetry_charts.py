@@ -40,7 +40,7 @@ def operator_labels() -> dict[str, set[str]]:
     status = {"lastSuccess": drill["time"], "lastOffset": 9, "lastDrill": drill}
     status["conditions"] = conditions
     metrics.watch_quorums(lambda: [ReportedQuorum("lab", "q", status, 1.0)])
-    metrics.watch_backups(lambda: [ReportedBackup("lab", "b", status)])
+    metrics.watch_backups(lambda: [ReportedBackup("lab", "b", status, "2026-01-01T00:00:00Z")])
     metrics.watch_claims(lambda: {"lab": True})
     metrics.passed(is_done=True)
     metrics.acted("Resize", is_done=True)
@@ -134,6 +134,12 @@ def test_each_expression_is_valid() -> None:
         promql_parser.parse(text.replace("$__rate_interval", "1m"))
     with pytest.raises(ValueError, match="unclosed left parenthesis"):
         promql_parser.parse("max by (namespace quorate_ready")
+
+
+def test_a_backup_that_never_succeeded_becomes_old() -> None:
+    text = (CHART / "templates" / "operator-monitoring.yaml").read_text()
+    found = text.partition("alert: QuorateBackupOld")[2].partition("labels:")[0]
+    assert "last_success_timestamp_seconds or quorate_backup_created_timestamp_seconds)" in found
 
 
 def test_all_of_it_is_off_by_default() -> None:

@@ -228,7 +228,7 @@ def decode_manifest(text: bytes, name: str) -> BackupManifest:
             raise ValueError("its SHA-256 is wrong")
         manifest = _manifest(fields)
         _check(manifest, name)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BackupError(f"{name} is not the manifest that a backup wrote: {error}") from None
     return manifest
 

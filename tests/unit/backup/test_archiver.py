@@ -22,6 +22,7 @@ from quorate.backup.manifest import (
     LOG_FOLDER,
     MANIFEST_FOLDER,
     RetiredObject,
+    decode_manifest,
     encode_manifest,
 )
 from quorate.backup.stores import LocalStore
@@ -370,6 +371,11 @@ def test_a_link_does_not_lead_out_of_a_directory(tmp_path: Path) -> None:
     with pytest.raises(BackupError, match="is not the name of an object"):
         LocalStore(tmp_path / "archive").delete(["log/kept"])
     assert outside.exists()
+
+
+def test_a_deeply_nested_manifest_is_none() -> None:
+    with pytest.raises(BackupError, match="is not the manifest that a backup wrote"):
+        decode_manifest(b"[" * 200_000, f"{MANIFEST_FOLDER}/{0:020}.json")
 
 
 class EndlessStore(LocalStore):

@@ -90,10 +90,10 @@ class Backoff:
         done.undone += 1
         return done.undone > 1
 
-    def undone(self, target: str, text: str) -> None:
+    def undone(self, target: str, text: str, longest_s: float = LONGEST_S) -> None:
         """Note that the last attempt did not last. text: what is known about the reason."""
         count = max(1, self._done[target].undone - 1)
-        due_at = self.clock() + delay_s(count)
+        due_at = self.clock() + delay_s(count, longest_s)
         self._failed[target] = _Failed(text, count, due_at, is_undone=True)
 
     def supersede(self, target: str, stamp: str) -> None:

@@ -33,7 +33,7 @@ from quorate.telemetry.limited_log import LimitedLog
 
 from quorate_operator import certificates, naming, status
 from quorate_operator.act import ActionFailedError, Actor, LeaseLostError
-from quorate_operator.backoff import Backoff, delay_s
+from quorate_operator.backoff import LONGEST_S, Backoff, delay_s
 from quorate_operator.claims import NamespaceClaims
 from quorate_operator.events import EventRecorder
 from quorate_operator.identity import GivenIdentity, Identity
@@ -408,7 +408,7 @@ class Operator:
             for name in undone:
                 text = await asyncio.to_thread(why_undone, self._kube, quorum, action, name)
                 LOGGER.warning("%s/%s: %s: %s", quorum.namespace, quorum.name, name, text)
-                worker.backoff.undone(name, text)
+                worker.backoff.undone(name, text, _longest_s(action))
             seen = _with_failures(seen, worker)
 
     async def _is_unchanged(self, worker: _Worker) -> bool:
@@ -436,14 +436,8 @@ class Operator:
             failures |= error.failures or dict.fromkeys(targets(action), str(error))
             untried = error.untried
         self._metrics.acted(type(action).__name__, is_done=not failures)
-        is_object = isinstance(
-            action, ApplyObjects | CreateStatefulSet | RecreateStatefulSet | ExpandVolume
-        )
         for target, text in failures.items():
-            if is_object:
-                worker.backoff.failed(target, text)
-            else:
-                worker.backoff.failed(target, text, QUORUM_RETRY_MAX_S)
+            worker.backoff.failed(target, text, _longest_s(action))
         for target, stamp in stamps(action, quorum, seen).items():
             if target not in failures and target not in untried:
                 worker.backoff.succeeded(target, stamp)
@@ -529,6 +523,14 @@ class Operator:
     def _warn(self, key: Key, text: str) -> None:
         """Log what may be repeated without end, such as a permission that is missing."""
         self._limited.warning((*key, text), "%s/%s: %s", *key, text)
+
+
+def _longest_s(action: Action) -> float:
+    """The longest delay before an action is repeated."""
+    is_object = isinstance(
+        action, ApplyObjects | CreateStatefulSet | RecreateStatefulSet | ExpandVolume
+    )
+    return LONGEST_S if is_object else QUORUM_RETRY_MAX_S
 
 
 def _with_failures(seen: Snapshot, worker: _Worker) -> Snapshot:

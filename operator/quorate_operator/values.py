@@ -415,6 +415,8 @@ def targets(action: Action) -> tuple[str, ...]:
             return (f"{type(action).__name__} {ordinal}",)
         case AddVoter(voter) | RemoveVoter(voter) | TransferLeadership(voter):
             return (f"{type(action).__name__} {voter}",)
+        case Resize(replicas):
+            return (f"Resize {replicas}",)  # a size that is refused must not delay another one
         case _:
             return (type(action).__name__,)
 

@@ -175,6 +175,32 @@ async def test_a_resize_that_another_program_undoes_holds_up_nothing(
     assert nodes.removals == [1]
 
 
+async def test_a_growth_that_is_undone_delays_no_pod_of_a_voter(lab: Lab, nodes: FakeNodes) -> None:
+    lab.patch(replicas=5)
+
+    def undo(size: int) -> None:
+        lab.store.objects[SET]["spec"]["replicas"] = size
+        lab.worker.is_changed = True
+
+    await simulate(lab, 100.0, lambda: undo(3))
+    assert lab.worker.backoff.due_in_s
+    undo(1)
+    assert "PATCH q" in await lab.step()
+    assert lab.store.objects[SET]["spec"]["replicas"] == 3
+
+
+async def test_a_change_of_the_quorum_that_is_undone_is_repeated_soon(
+    lab: Lab, nodes: FakeNodes
+) -> None:
+    """A voter without a pod must not wait for as long as an object of the spec."""
+
+    def undo() -> None:
+        lab.store.objects[SET]["spec"]["replicas"] = 2
+
+    assert await simulate(lab, 600.0, undo) >= 600.0 / loop.QUORUM_RETRY_MAX_S
+    assert lab.worker.backoff.due_in_s
+
+
 async def test_objects_after_one_without_an_answer_are_applied_as_soon_as_it_answers(
     lab: Lab, nodes: FakeNodes
 ) -> None:

@@ -51,7 +51,7 @@ from quorate_operator.naming import (
 )
 from quorate_operator.windows import DAYS, HOURS_MAX, START_PATTERN
 
-REVISION = 5
+REVISION = 6
 """The revision of the schema. Raise it with each change, and never use one twice."""
 
 CONDITIONS = (

@@ -17,7 +17,7 @@ QUANTITY = (
 )
 """Any quantity, such as that of a CPU."""
 LABEL_MAX = 253
-OWN_VARIABLE = "^(QUORATE_|PYTHON|LD_|OPENSSL_|GCONV_PATH$|SSLKEYLOGFILE$)"
+OWN_VARIABLE = "^(QUORATE_|PYTHON|LD_|OPENSSL_|GCONV_PATH$|PATH$|SSLKEYLOGFILE$)"
 """The variables that a pod may not be given: the operator's, and those with which it could be made
 to run other code than that of an allowed image, or to write down session keys.
 """

@@ -24,6 +24,7 @@ DIGESTS = {
         3: "37dea146d0a71744",
         4: "47e9541ecd833ef0",
         5: "fd72e37a22f3c299",
+        6: "f8be14c871e98596",
     },
     "quorumbackups.quorate.dev": {
         1: "95919f71402a8b66",

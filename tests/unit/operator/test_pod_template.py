@@ -111,7 +111,8 @@ def test_no_further_variable_has_the_name_of_an_operators() -> None:
     assert f"!self.name.matches('{crd_pod.OWN_VARIABLE}')" in rules
     (container,) = template()["spec"]["containers"]
     names = [each["name"] for each in container["env"]]
-    for name in (*names, naming.FENCED_VARIABLE, "PYTHONPATH", "LD_PRELOAD", "SSLKEYLOGFILE"):
+    code = ("PYTHONPATH", "PATH", "LD_PRELOAD")
+    for name in (*names, naming.FENCED_VARIABLE, *code, "SSLKEYLOGFILE"):
         assert re.match(crd_pod.OWN_VARIABLE, name), name
     for name in ("OTEL_EXPORTER_OTLP_ENDPOINT", "HTTPS_PROXY", "TZ", "GRPC_VERBOSITY"):
         assert not re.match(crd_pod.OWN_VARIABLE, name), name

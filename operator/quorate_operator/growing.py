@@ -50,8 +50,13 @@ def grow(
 
 def progress(desired: Desired, observed: Observed) -> str:
     """Which pod is being added, for people; "" if none is."""
-    view, size = observed.view, observed.size or 0
-    if view is None or not observed.is_bootstrapped or is_under_way(desired, observed):
+    view, size = observed.view, observed.size
+    if (
+        view is None
+        or size is None
+        or not observed.is_bootstrapped
+        or is_under_way(desired, observed)
+    ):
         return ""
     joining = _joining(desired, observed, view)
     if size < desired.replicas:

@@ -84,6 +84,7 @@ def test_the_status_says_what_the_next_pod_waits_for() -> None:
     assert progressing(joining, 4) == f"adding pod 4 of 4: format node {IDS.of(3)} to join"
     replaced = without_voter(quorum(node(0), node(1, None), node(2)), 1)
     assert "adding" not in progressing(replaced, 3)
+    assert "adding" not in progressing(replace(HEALTHY, size=None), 3), "all pods come back"
 
 
 def test_voters_without_pods_come_back_together() -> None:

@@ -19,6 +19,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import random
 import threading
@@ -198,18 +199,22 @@ class Operator:
             if self._lease.lost.is_set():
                 raise LeaseLostError("the lease cannot be acquired")
             await asyncio.sleep(0.1)
-        for namespace in self._namespaces or ("",):
+        namespaces = tuple(self._namespaces) or ("",)
+        for namespace in namespaces:
             for watched in WATCHED:
                 self._watch(watched, namespace)
         for namespace in self._namespaces:
             self._watch_secrets(namespace)
         watch_lease = asyncio.create_task(self._watch_lease())
         try:
-            while True:
-                await self._list()
+            await self._list(*namespaces)
+            # The watches list what they have missed. This is for one that is forbidden or hangs,
+            # at a cost that does not grow with the number of namespaces.
+            for namespace in itertools.cycle(namespaces):
                 done, _ = await asyncio.wait([self._lost], timeout=RESYNC_S)
                 if done:
                     raise LeaseLostError("this process no longer holds the lease")
+                await self._list(namespace)
         finally:
             self._has_ended = True
             watch_lease.cancel()
@@ -228,8 +233,8 @@ class Operator:
 
     # --- waking the tasks -------------------------------------------------------------------------
 
-    async def _list(self) -> None:
-        for namespace in self._namespaces or ("",):
+    async def _list(self, *namespaces: str) -> None:
+        for namespace in namespaces:
             try:
                 found = await asyncio.to_thread(self._kube.list, "Quorum", namespace)
             except KubeError as error:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from quorate_operator import naming, watcher
+from quorate_operator import loop, naming, watcher
 from quorate_operator import plan as p
 from quorate_operator.kube import Kube, path
 from quorate_operator.lease import LeaderLease
@@ -79,6 +79,27 @@ async def test_a_secret_that_is_lost_or_damaged_is_issued_again_at_once(
         node_tls = f"{SECRETS}/q-node-tls"
         await running.until(lambda: bool(store.objects[node_tls]["data"].get("node-1.crt")))
         assert ("GET", "/api/v1/secrets") not in store.log
+    finally:
+        await running.stop()
+
+
+async def test_many_namespaces_are_listed_in_turn(
+    api: tuple[Store, Kube], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The requests of an idle operator do not grow with the number of its namespaces."""
+    store, kube = api
+    monkeypatch.setattr(loop, "RESYNC_S", 0.2)
+    names = [f"team-{number}" for number in range(12)]
+    lists = [("GET", path("Quorum", name)) for name in names]
+    running = Running(store, kube, namespaces=names)
+    try:
+        # Each was listed by its watch and by the operator, and is watched.
+        await running.until(lambda: all(store.log.count(each) >= 3 for each in lists))
+        before = len([each for each in store.log if each in lists])
+        await asyncio.sleep(1.1)
+        rounds = [each for each in store.log if each in lists][before:]
+        assert 1 <= len(rounds) <= 6, "one list for each pause, whichever namespace"
+        assert len(set(rounds)) == len(rounds)
     finally:
         await running.stop()
 

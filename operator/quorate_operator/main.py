@@ -40,6 +40,10 @@ from quorate_operator.naming import Object
 
 LOGGER = logging.getLogger("quorate.operator")
 LEASE_NAME = "quorate-operator"
+CONNECTIONS_MAX = 512
+"""How many idle connections to the API server are kept. Each watch has one, eleven in a namespace;
+urllib3 closes those beyond this number after their request, and warns each time.
+"""
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -149,7 +153,9 @@ def connect(metrics: OperatorMetrics) -> Kube:
         config.load_incluster_config()  # type: ignore[no-untyped-call]
     else:
         config.load_kube_config()  # type: ignore[no-untyped-call]
-    return Kube(client.ApiClient(), metrics.requested)
+    configuration = client.Configuration.get_default_copy()
+    configuration.connection_pool_maxsize = CONNECTIONS_MAX
+    return Kube(client.ApiClient(configuration), metrics.requested)
 
 
 def configure_tracing() -> None:

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
-from quorate_operator import loop, naming, watcher
+from kubernetes.client import Configuration
+from quorate_operator import loop, main, naming, watcher
 from quorate_operator import plan as p
 from quorate_operator.kube import Kube, path
 from quorate_operator.lease import LeaderLease
 from quorate_operator.loop import Operator
+from quorate_operator.metrics import OperatorMetrics
 from quorate_operator.pod_creation import creation_errors
 from quorate_operator.watcher import WATCHED_SECRETS, KindWatcher
 
 from tests.unit.operator.fake_api import Object, RefusedError, Store, created
 from tests.unit.operator.fake_nodes import FakeNodes
 from tests.unit.operator.stepping import KEY, Lab
+from tests.unit.operator.test_kubectl_plugin import kubeconfig
 from tests.unit.operator.test_operator_plan import HEALTHY, node, quorum
 
 SECRETS = path("Secret", "lab")
@@ -267,3 +273,29 @@ async def test_an_operator_that_may_not_list_events_goes_on(lab: Lab, nodes: Fak
     lab.worker.is_changed = True
     await lab.step()
     assert "it has no pod" in lab.condition("Degraded")[2]
+
+
+def test_connections_of_many_watches_are_kept(
+    api: tuple[Store, Kube],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """More requests at once than the client keeps connections by default."""
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    monkeypatch.setattr(Configuration, "_default", None)  # restored afterwards
+    monkeypatch.setattr(
+        "kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION",
+        kubeconfig(tmp_path, api[1]._api.configuration.host),
+    )
+    kube = main.connect(OperatorMetrics())
+    count = 4 * Configuration().connection_pool_maxsize
+    together = threading.Barrier(count)
+
+    def listed(_: int) -> None:
+        together.wait(20)
+        kube.list("Quorum", "lab")
+
+    with ThreadPoolExecutor(count) as threads:
+        list(threads.map(listed, range(count)))
+    assert "pool is full" not in caplog.text

@@ -331,7 +331,7 @@ class BackupLoop:
 
     async def _write(self, backup: BackupResource, worker: _BackupWorker, made: Object) -> None:
         """Write the status and Events if it differs. An error is logged and stops nothing."""
-        if status.is_same(made, backup.status):
+        if status.is_same(backup, made):
             return
         patch = {"metadata": {"uid": backup.uid}, "status": made}
         where = (backup.namespace, backup.name)

@@ -23,8 +23,9 @@ NOT_OBSERVED = "ObservationFailed"
 _CALM = ("Suspended", "NotSuspended", "Applying", "PodNotRunning", "OtherModeRuns", "Deleted")
 """The reasons of a condition that is False without a failure, or whose pods have Events."""
 _SUCCESSES = ("BackingUp", "LastRunSucceeded", "DrillSucceeded")
+_MOVING = ("lastSuccess", "lastOffset")
 LATE_S = 60.0
-"""How much later than the status the success may be that is not written for its own sake."""
+"""How much later than written the success of a continuous backup may be."""
 
 
 def build(
@@ -65,9 +66,17 @@ def _suspended(backup: BackupResource) -> Said:
     return backup.is_suspended, "Suspended" if backup.is_suspended else "NotSuspended", ""
 
 
-def is_same(one: Object, other: Object) -> bool:
-    """Whether two statuses are equal, apart from a success that is not much later."""
-    return _still(one) == _still(other) and _is_close(one, other)
+def is_same(backup: BackupResource, made: Object) -> bool:
+    """Whether a new status need not be written.
+
+    A continuous backup succeeds all the time: its success may be a little later than written.
+    """
+    before = backup.status
+    if _still(made) != _still(before):
+        return False
+    if backup.schedule:
+        return all(made.get(name) == before.get(name) for name in _MOVING)
+    return _is_close(made, before)
 
 
 def news(earlier: Object, made: Object) -> list[tuple[str, str, str]]:
@@ -92,8 +101,7 @@ def _said(condition: Object) -> tuple[str, str]:
 
 
 def _still(status: Object) -> Object:
-    moving = ("lastSuccess", "lastOffset")
-    return {name: v for name, v in status.items() if v is not None and name not in moving}
+    return {name: v for name, v in status.items() if v is not None and name not in _MOVING}
 
 
 def _is_close(one: Object, other: Object) -> bool:

@@ -106,3 +106,14 @@ async def test_a_suspended_backup_is_no_failure(lab: Lab) -> None:
     await lab.after()
     await lab.after(LATER_S)
     assert events(lab) == []
+
+
+async def test_a_run_soon_after_another_one_is_reported(lab: Lab) -> None:
+    lab.want(schedule="@daily")
+    await lab.after()
+    for seconds, offset in ((10, 42), (40, 57)):
+        at = f"2026-11-26T08:00:{seconds}Z"
+        said = f'{{"endOffset": {offset}, "clusterId": "c"}}'
+        run(lab, "b-backup", f"b-{offset}", "scheduled", said, succeeds=True, at=at)
+        found = await lab.after(LATER_S)
+        assert (found["lastSuccess"], found["lastOffset"]) == (at, offset)

@@ -29,7 +29,10 @@ class NoGatewayError(Exception):
 
 
 def gateway(folder: Path) -> str:
-    """The gateway's binary: the installed one, or one that Go builds. Raises NoGatewayError."""
+    """The gateway's binary: the installed one, or a static one that Go builds in the folder.
+
+    Raises NoGatewayError.
+    """
     found = shutil.which("versitygw")
     if found is not None:
         return found
@@ -37,7 +40,7 @@ def gateway(folder: Path) -> str:
         raise NoGatewayError("there is no versitygw, and no Go to build one")
     done = subprocess.run(
         ["go", "install", GATEWAY],
-        env={**os.environ, "GOBIN": str(folder)},
+        env={**os.environ, "GOBIN": str(folder), "CGO_ENABLED": "0"},
         capture_output=True,
         text=True,
     )

@@ -88,6 +88,10 @@ def condition(lab: Lab, kind: str, name: str, which: str = "Ready") -> Object:
 def drill_now(lab: Lab) -> None:
     """Restore the backup beside the Quorum, which goes on."""
     lab.paste(block("docs/backup.md", "drill-now"), {"meta-drill": "all-drill"})
+    lab.kubectl("wait", "--for=condition=complete", "job/drill-now", "--timeout=240s")
+    # The operator looks at Jobs every two minutes, and at once if the spec has changed.
+    spec = {"drill": {"volumeSize": "300Mi"}}
+    lab.kubectl("patch", "quorumbackup", "all", "--type=merge", "-p", json.dumps({"spec": spec}))
     lab.until(
         "the drill succeeds",
         lambda: condition(lab, "quorumbackup", "all", "Drilled").get("status") == "True",

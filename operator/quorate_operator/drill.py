@@ -88,10 +88,10 @@ def _verify(source: Sequence[str]) -> None:
     problems = _call(("backup", "verify", "--json", *source))["problems"]
     if problems:
         first = problems[0]
+        more = f", and {len(problems) - 1} more" if problems[1:] else ""
         raise DrillError(
-            f"the newest state was restored, but the backup has {len(problems)} problems: "
-            f"{first['object']} at byte {first['position']}, offset {first['offset']}: "
-            f"{first['problem']}"
+            f"the newest state was restored, but the backup is damaged: {first['object']} at byte "
+            f"{first['position']}, offset {first['offset']}: {first['problem']}{more}"
         )
 
 

@@ -170,9 +170,9 @@ def _contradictions(
 
 
 def _damaged(problems: Sequence[BackupProblem], hint: str) -> BackupError:
+    more = f", and {len(problems) - 1} more: see `quorate backup verify`" if problems[1:] else ""
     return BackupError(
-        f"the backup is damaged, and nothing was created: {problems[0]} ({len(problems)} problems: "
-        f"see `quorate backup verify`){hint}"
+        f"the backup cannot be restored, and nothing was created: {problems[0]}{more}{hint}"
     )
 
 

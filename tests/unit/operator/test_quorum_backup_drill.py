@@ -128,7 +128,7 @@ def test_a_drill_of_a_damaged_backup_says_why_in_its_last_line(
     segment.write_bytes(data)
     done = run_drill(tmp_path / "drill", archive)
     assert done.returncode == 1
-    assert "the backup is damaged" in done.stderr.splitlines()[-1]
+    assert "the backup cannot be restored" in done.stderr.splitlines()[-1]
     assert not (tmp_path / "drill" / "report").exists(), "the message is the log's last line"
 
 
@@ -143,7 +143,7 @@ def test_a_drill_fails_if_what_it_did_not_need_is_damaged(tmp_path: Path) -> Non
     done = run_drill(tmp_path / "drill", tmp_path / "archive")
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
-    assert "the newest state was restored, but the backup has 1 problems: log/" in last
+    assert "the newest state was restored, but the backup is damaged: log/" in last
     assert not (tmp_path / "drill" / "report").exists()
 
 

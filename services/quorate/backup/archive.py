@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 from quorate.backup.encryption import HEADER
@@ -107,6 +108,8 @@ class Archive:
             self._published(self.newest)
         self._written: BackupManifest | None = None
         """What this process gave the store last."""
+        self._held: frozenset[str] = frozenset()
+        """Objects that this process reads, so that they are not deleted."""
 
     def _read(self, name: str) -> BackupManifest:
         """An older manifest; an empty one if it cannot be used, as then nothing restores it."""
@@ -146,6 +149,15 @@ class Archive:
             self.store.delete(old)
             for name in old:
                 del self._kept[name]
+
+    @contextmanager
+    def holding(self, names: Iterable[str]) -> Iterator[None]:
+        """Delete none of these objects meanwhile. They are deleted later if they are due."""
+        self._held = frozenset(names)
+        try:
+            yield
+        finally:
+            self._held = frozenset()
 
     def confirm(self) -> None:
         """Ask the store whether it still has the newest manifest. BackupError if not; OSError."""
@@ -224,5 +236,5 @@ class Archive:
         return {each.name for each in retired if now_ms - each.retired_ms >= self._retired_ms}
 
     def _listed(self) -> set[str]:
-        """The objects that a kept manifest lists."""
-        return set[str]().union(*(manifest.names for manifest in self._kept.values()))
+        """The objects that a kept manifest lists, or that are held."""
+        return set(self._held).union(*(manifest.names for manifest in self._kept.values()))

@@ -40,11 +40,15 @@ MERGED_COUNT = 16
 """How many segments are merged into one."""
 CONFIRM_S = 60.0
 """How often the store is asked for the manifest while nothing is committed."""
+MEANWHILE_S = 5.0
+"""How often what was committed is archived while a checkpoint is compared, which can take hours."""
 
 Progress = Callable[[int, int], None]
 """Called with the number of offsets that are archived, and with their number in the log."""
 Warn = Callable[[str], None]
 """Called with one line that the operator must see."""
+Archived = Callable[[BackupManifest | None], None]
+"""Called with the newest manifest."""
 
 
 @dataclass(slots=True)
@@ -70,11 +74,34 @@ class _PendingSegment:
         self.size += len(batch)
 
 
+class _Meanwhile:
+    """Calls something every MEANWHILE_S seconds while it is called often.
+
+    failure: what the last call raised.
+    """
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self.failure: Exception | None = None
+        self._call = call
+        self._called_at = time.monotonic()
+
+    def __call__(self) -> None:
+        if time.monotonic() - self._called_at < MEANWHILE_S:
+            return
+        try:
+            self._call()
+        except Exception as error:
+            self.failure = error
+            raise
+        self._called_at = time.monotonic()
+
+
 class Archiver:
     """Adds to one archive what a quorum commits. The caller has called `ObjectStore.writing`.
 
     progress: called after each object. keep_ms: how far back restores must remain possible; None:
-    nothing is pruned. warn: called if a checkpoint of the quorum is wrong.
+    nothing is pruned. warn: called if a checkpoint of the quorum is wrong. archived: called while
+    `advance` takes long, after each time that it archived what was committed.
     """
 
     def __init__(
@@ -86,6 +113,7 @@ class Archiver:
         progress: Progress = lambda *_: None,
         keep_ms: int | None = None,
         warn: Warn = lambda _: None,
+        archived: Archived = lambda _: None,
     ) -> None:
         self._archive = archive
         self._reader = reader
@@ -93,6 +121,7 @@ class Archiver:
         self._progress = progress
         self._keep_ms = keep_ms
         self._warn = warn
+        self._archived = archived
         self._divided_at = 0
         """The start of the quorum's log when a run was last divided, or could not be."""
         self._confirmed_at = -math.inf
@@ -112,6 +141,17 @@ class Archiver:
         OSError if the archive fails, and ClientError if the quorum does.
         """
         before = self.manifest
+        log_start = self._archive_committed()
+        if self._keep_ms is not None:
+            self._divide(log_start)
+            self._archive.prune(time.time_ns() // 1_000_000 - self._keep_ms)
+        if self.manifest is not before:
+            return True
+        self._confirm()
+        return False
+
+    def _archive_committed(self) -> int:
+        """Archive what is committed now; returns where the quorum's log begins."""
         extent = self._reader.extent()
         self._check_cluster()
         if self.manifest is None and extent.start > 0:
@@ -127,13 +167,15 @@ class Archiver:
         except OffsetCompactedError:
             self._begin_run()
             self._copy(self._reader.extent())
-        if self._keep_ms is not None:
-            self._divide(extent.start)
-            self._archive.prune(time.time_ns() // 1_000_000 - self._keep_ms)
-        if self.manifest is not before:
-            return True
-        self._confirm()
-        return False
+        return extent.start
+
+    def _continue(self) -> None:
+        """Archive what is committed now, as `advance` does, but divide and prune nothing."""
+        before = self.manifest
+        self._archive_committed()
+        if self.manifest is before:
+            self._confirm()
+        self._archived(self.manifest)
 
     def _confirm(self) -> None:
         """Without new records, too, a backup that is gone or cannot be reached is no success."""
@@ -186,19 +228,30 @@ class Archiver:
             if snapshot.offset > manifest.last_run.end:
                 self._copy(self._reader.extent())
             manifest = self.manifest or manifest
+            index = len(manifest.runs) - 1
             if self._is_right(manifest.last_run, snapshot):
-                halves = divide(self._archive.store, manifest.last_run, snapshot)
+                # The run has grown meanwhile, and another one may have begun.
+                manifest = self.manifest or manifest
+                halves = divide(self._archive.store, manifest.runs[index], snapshot)
                 if halves is not None:
-                    self._archive.publish(replace(manifest, runs=(*manifest.runs[:-1], *halves)))
+                    runs = (*manifest.runs[:index], *halves, *manifest.runs[index + 1 :])
+                    self._archive.publish(replace(manifest, runs=runs))
         self._divided_at = log_start
 
     def _is_right(self, run: ArchivedRun, snapshot: ArchivedSnapshot) -> bool:
-        """Whether a checkpoint is the state after the archived log, which may be deleted then."""
+        """Whether a checkpoint is the state after the archived log, which may be deleted then.
+
+        Archiving goes on meanwhile. If that fails, its exception ends the comparison.
+        """
+        meanwhile = _Meanwhile(self._continue)
         try:
-            found = checkpoint_differences(self._archive.store, [run], snapshot)
+            with self._archive.holding(each.name for each in run.objects):
+                found = checkpoint_differences(self._archive.store, [run], snapshot, meanwhile)
         except OSError:  # the store does not answer
             raise
         except Exception as error:  # nothing may keep later records from being archived
+            if error is meanwhile.failure:
+                raise
             text = " ".join(str(error).split())
             reason = text if isinstance(error, LogError) else f"{type(error).__name__}: {text}"
         else:

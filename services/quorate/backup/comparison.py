@@ -18,7 +18,7 @@ Source: `runtime.snapshots`, `runtime.replay`.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -65,16 +65,23 @@ class CheckpointDifference:
     position: int = 0
 
 
+Meanwhile = Callable[[], None]
+
+
 def checkpoint_differences(
-    store: ObjectStore, runs: Sequence[ArchivedRun], snapshot: ArchivedSnapshot
+    store: ObjectStore,
+    runs: Sequence[ArchivedRun],
+    snapshot: ArchivedSnapshot,
+    meanwhile: Meanwhile = lambda: None,
 ) -> list[CheckpointDifference]:
     """What differs between a checkpoint and the log that ends at its offset or later.
 
     runs: runs without a gap between them; only the checkpoint of the first one is trusted.
+    meanwhile: called for each batch that is read. What it raises passes through.
     BackupError if an object is missing or not that of the manifest; RecordsError if it is damaged.
     """
-    stored = _Checkpoint(store, snapshot)
-    log = _Log(store, runs, snapshot.offset, has_state=stored.state is not None)
+    stored = _Checkpoint(store, snapshot, meanwhile)
+    log = _Log(store, runs, snapshot.offset, meanwhile, has_state=stored.state is not None)
     # This replays the log.
     records = list(record_differences(stored, log, is_own=False))
     texts: list[str] = []
@@ -131,7 +138,7 @@ def _differing_keys(ours: ApplicationState, theirs: ApplicationState) -> int:
 class _Replayed:
     """Entities from replaying batches, and a `RecordSource`."""
 
-    def __init__(self, store: ObjectStore, start: int) -> None:
+    def __init__(self, store: ObjectStore, start: int, meanwhile: Meanwhile) -> None:
         self.start = start
         self.unplaced: set[bytes] = set()
         self.is_compact = False
@@ -140,6 +147,7 @@ class _Replayed:
         self.state: ApplicationState | None = None
         """The state of applications, None at application.version 0."""
         self._store = store
+        self._meanwhile = meanwhile
 
     @property
     def level(self) -> int:
@@ -147,7 +155,9 @@ class _Replayed:
         return self.replay.image.features.application_version
 
     def _batches(self, found: ArchivedSegment | ArchivedSnapshot) -> Iterator[PlacedBatch]:
-        return batches_in(verified_chunks(self._store, found))
+        for placed in batches_in(verified_chunks(self._store, found)):
+            self._meanwhile()
+            yield placed
 
     def _add(self, header: BatchHeader, batch: memoryview) -> None:
         """Replay what is not an application's. Records that cannot be decoded are skipped."""
@@ -195,8 +205,10 @@ class _Replayed:
 class _Checkpoint(_Replayed):
     """A checkpoint, which is read once at first, and once more for its records of applications."""
 
-    def __init__(self, store: ObjectStore, snapshot: ArchivedSnapshot) -> None:
-        super().__init__(store, 0)
+    def __init__(
+        self, store: ObjectStore, snapshot: ArchivedSnapshot, meanwhile: Meanwhile
+    ) -> None:
+        super().__init__(store, 0, meanwhile)
         self._snapshot = snapshot
         deque(self._add_snapshot(snapshot), maxlen=0)
         if not self.level:
@@ -214,9 +226,15 @@ class _Log(_Replayed):
     """
 
     def __init__(
-        self, store: ObjectStore, runs: Sequence[ArchivedRun], end: int, *, has_state: bool
+        self,
+        store: ObjectStore,
+        runs: Sequence[ArchivedRun],
+        end: int,
+        meanwhile: Meanwhile,
+        *,
+        has_state: bool,
     ) -> None:
-        super().__init__(store, runs[0].start)
+        super().__init__(store, runs[0].start, meanwhile)
         self.epoch = 0
         self._runs = runs
         self._end = end

@@ -162,6 +162,7 @@ def create(
             progress=lambda done, total: update(completed=done, total=total),
             keep_ms=None if keep_days is None else keep_days * DAY_MS,
             warn=print_warning,
+            archived=health.succeeded,
         )
         archiver.advance()
         if follow:

@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 from quorate.applications import ApplicationState
 from quorate.backup.archive import RETIRED_MS, Archive
-from quorate.backup.archiver import Archiver, Warn
+from quorate.backup.archiver import Archived, Archiver, Warn
 from quorate.backup.stores import LocalStore, ObjectStore
 from quorate.common.endpoints import Endpoint
 from quorate.common.error_codes import ErrorCode
@@ -215,13 +215,19 @@ def back_up(
     keep_ms: int | None = None,
     retired_ms: int = RETIRED_MS,
     warn: Warn = lambda _: None,
+    archived: Archived = lambda _: None,
 ) -> Archiver:
     """Archive a log once; returns what did it."""
     store = LocalStore(target) if isinstance(target, Path) else target
     with served(written, cluster_id) as reader, store.writing():
         archive = Archive(store, retired_ms=retired_ms)
         archiver = Archiver(
-            archive, reader, segment_bytes=segment_bytes, keep_ms=keep_ms, warn=warn
+            archive,
+            reader,
+            segment_bytes=segment_bytes,
+            keep_ms=keep_ms,
+            warn=warn,
+            archived=archived,
         )
         archiver.advance()
     return archiver

@@ -2,8 +2,8 @@
 
 Conditions, and what True means: Ready: the last run succeeded, and a continuous backup runs now.
 SpecApplied: the Deployment and the CronJobs are as the spec wants them. Drilled, with `spec.drill`:
-the last restore drill succeeded. Suspended: `spec.suspend` is set. Apart from Suspended, they are
-Unknown while the state cannot be observed.
+the last restore drill succeeded, with an archive of the Quorum's cluster. Suspended: `spec.suspend`
+is set. Apart from Suspended, they are Unknown while the state cannot be observed.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from quorate_operator.naming import Object
 from quorate_operator.status import Said, written
 
 NOT_OBSERVED = "ObservationFailed"
+OTHER_CLUSTER = "OtherCluster"
 _CALM = ("Suspended", "NotSuspended", "Applying", "PodNotRunning", "OtherModeRuns", "Deleted")
 """The reasons of a condition that is False without a failure, or whose pods have Events."""
 _SUCCESSES = ("BackingUp", "LastRunSucceeded", "DrillSucceeded")
@@ -42,13 +43,13 @@ def build(
         "Suspended": _suspended(backup),
     }
     if backup.drill:
-        said["Drilled"] = _by_last_run(observed.drills, "DrillSucceeded", "DrillFailing")
+        said["Drilled"] = _drilled(backup, observed)
     names = ("lastSuccess", "lastOffset", "clusterId", "lastDrill")
     return {
         "observedGeneration": backup.generation,
         **{name: backup.status.get(name) for name in names},
         **_last_success(backup, observed, now),
-        **_last_drill(backup, observed.drills),
+        **_last_drill(backup, observed),
         "conditions": written(backup.status, backup.generation, said),
     }
 
@@ -141,7 +142,7 @@ def _ready(backup: BackupResource, observed: BackupObserved, plan: BackupPlan) -
 
 def _by_last_run(runs: Sequence[JobRun], succeeded: str, failing: str) -> Said:
     """A condition that is True if the last run that has ended succeeded. The rest: its reasons."""
-    last = next((run for run in reversed(runs) if run.succeeded is not None), None)
+    last = _last_ended(runs)
     running = runs[-1] if runs and runs[-1].succeeded is None else None
     if running is not None and running.message:
         return False, failing, f"Job/{running.name}: {running.message}"
@@ -150,6 +151,39 @@ def _by_last_run(runs: Sequence[JobRun], succeeded: str, failing: str) -> Said:
     if last.succeeded:
         return True, succeeded, ""
     return False, failing, f"Job/{last.name}: {last.message}"
+
+
+def _last_ended(runs: Sequence[JobRun]) -> JobRun | None:
+    return next((run for run in reversed(runs) if run.succeeded is not None), None)
+
+
+def _drilled(backup: BackupResource, observed: BackupObserved) -> Said:
+    said = _by_last_run(observed.drills, "DrillSucceeded", "DrillFailing")
+    other = _other_cluster(backup, observed) if said[0] else ""
+    return (False, OTHER_CLUSTER, other) if other else said
+
+
+def _other_cluster(backup: BackupResource, observed: BackupObserved) -> str:
+    """What to say if the last drill restored an archive of another cluster; "" if it did not."""
+    run = _last_ended(observed.drills)
+    if run is None or not run.succeeded or observed.quorum is None:
+        return ""
+    known, begin = observed.quorum.known_cluster_id, f"Job/{run.name}: "
+    try:
+        found = str(json.loads(run.message)["clusterId"])[:64]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        # The pod, whose message it was, is gone, or an older image says no id.
+        before = (
+            each for each in backup.status.get("conditions") or () if each["type"] == "Drilled"
+        )
+        reason, message = _said(next(before, {}))
+        return message if reason == OTHER_CLUSTER and message.startswith(begin) else ""
+    if not known or found == known:
+        return ""
+    return (
+        f"{begin}the archive can be restored, but it is the backup of cluster {found}, and "
+        f"Quorum/{observed.quorum.name} is cluster {known}"
+    )
 
 
 def _last_success(backup: BackupResource, observed: BackupObserved, now: dt.datetime) -> Object:
@@ -166,10 +200,12 @@ def _last_success(backup: BackupResource, observed: BackupObserved, now: dt.date
     return found
 
 
-def _last_drill(backup: BackupResource, drills: Sequence[JobRun]) -> Object:
-    """Return the status field of the last drill that succeeded, if there is one."""
-    run = next((run for run in reversed(drills) if run.succeeded), None)
-    if run is None or not run.ended:
+def _last_drill(backup: BackupResource, observed: BackupObserved) -> Object:
+    """Return the status field of the last drill, if it succeeded."""
+    run = _last_ended(observed.drills)
+    if run is None or not run.succeeded or _other_cluster(backup, observed):
+        return {}
+    if not run.ended:
         return {}
     found: Object = {"time": run.ended}
     known = backup.status.get("lastDrill") or {}

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from quorate_operator.backups.plan import BackupObserved, BackupPlan, plan_backu
 from quorate_operator.backups.resource import BackupResource
 from quorate_operator.job_state import JobRun
 from quorate_operator.kube import Kube, path
+from quorate_operator.resource import QuorumResource
 
 from tests.unit.backup.backup_support import WrittenLog, back_up
 from tests.unit.operator.fake_api import Object, Store
@@ -181,6 +183,40 @@ def test_the_condition_is_that_of_the_last_drill() -> None:
     assert [each["status"] for each in unobserved["conditions"] if each["type"] == "Drilled"] == [
         "Unknown"
     ]
+
+
+def test_a_drill_with_the_archive_of_another_cluster_is_no_success() -> None:
+    quorum = replace(QUORUM, status={"clusterId": "mine"})
+    at = "2026-11-26T08:00:00Z"
+
+    def built(before: Object, *drills: JobRun, quorum: QuorumResource = quorum) -> Object:
+        backup = BackupResource("b", "lab", spec=resource(drill=WEEKLY).spec, status=before)
+        return status.build(backup, BackupObserved(quorum, drills=drills), BackupPlan(), NOW)
+
+    def condition(made: Object) -> tuple[str, str, str]:
+        (found,) = (each for each in made["conditions"] if each["type"] == "Drilled")
+        return found["status"], found["reason"], found["message"]
+
+    other = '{"endOffset": 7, "clusterId": "other", "seconds": 3.2}'
+    made = built({}, JobRun("b-1", True, at, other))
+    said = condition(made)
+    assert said[:2] == ("False", "OtherCluster")
+    assert said[2] == (
+        "Job/b-1: the archive can be restored, but it is the backup of cluster other, and Quorum/q "
+        "is cluster mine"
+    )
+    assert made["lastDrill"] is None
+    assert ("Warning", *said[1:]) in status.news({}, made)
+    gone = built(made, JobRun("b-1", True, at))
+    assert condition(gone) == said, "the pod with the message is gone"
+    assert gone["lastDrill"] is None
+    assert condition(built(made, JobRun("b-2", True, at)))[0] == "True", "an older image"
+    mine = JobRun("b-2", True, at, other.replace("other", "mine"))
+    good = built(made, JobRun("b-1", True, at, other), mine)
+    assert condition(good)[0] == "True"
+    assert good["lastDrill"]["endOffset"] == 7
+    unknown = built({}, JobRun("b-1", True, at, other), quorum=QUORUM)
+    assert condition(unknown)[0] == "True", "the Quorum's cluster is not known"
 
 
 async def test_drills_run_beside_a_continuous_backup(api: tuple[Store, Kube]) -> None:

@@ -9,7 +9,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from quorate.backup.encryption import HEADER
-from quorate.backup.errors import BackupError, KeyChoiceError, UnencryptedError
+from quorate.backup.errors import (
+    BackupError,
+    KeyChoiceError,
+    MissingObjectError,
+    UnencryptedError,
+)
 from quorate.backup.manifest import (
     MANIFEST_FOLDER,
     ArchivedRun,
@@ -40,14 +45,35 @@ def manifest_names(store: ObjectStore) -> list[str]:
 def read_manifest(store: ObjectStore, name: str) -> BackupManifest:
     """Read one manifest. BackupError if it is missing or was changed, and KeyChoiceError."""
     try:
-        data = b"".join(store.chunks(name))
+        return _decoded(store, name)
     except UnencryptedError:
+        if any(_is_encrypted(store, other) for other in manifest_names(store)):
+            raise BackupError(
+                f"{store.url}: {name} is not encrypted, although other manifests are: somebody "
+                "without the key may have written it. Find out who did before you delete it"
+            ) from None
         raise KeyChoiceError(
-            f"{store.url} is not encrypted: use it without --key-file, or an empty place"
+            f"{store.url} is not encrypted: if you expect an encrypted backup there, somebody "
+            "without the key may have replaced it. If not, omit --key-file, or use an empty place"
         ) from None
+
+
+def _decoded(store: ObjectStore, name: str) -> BackupManifest:
+    data = b"".join(store.chunks(name))
     if data.startswith(HEADER):
         raise KeyChoiceError(f"{store.url} is encrypted: --key-file is needed")
     return decode_manifest(data, name)
+
+
+def _is_encrypted(store: ObjectStore, name: str) -> bool:
+    """Whether an object of an encrypted store is, with any key."""
+    try:
+        next(store.chunks(name), None)
+    except (UnencryptedError, MissingObjectError):
+        return False
+    except BackupError:
+        pass  # the key is another one, or the object was changed
+    return True
 
 
 def newest_manifest(store: ObjectStore) -> BackupManifest | None:
@@ -114,7 +140,7 @@ class Archive:
     def _read(self, name: str) -> BackupManifest:
         """An older manifest; an empty one if it cannot be used, as then nothing restores it."""
         try:
-            return read_manifest(self.store, name)
+            return _decoded(self.store, name)
         except BackupError:
             return BackupManifest("")
 

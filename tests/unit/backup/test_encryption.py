@@ -6,6 +6,7 @@ import json
 import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from quorate.backup.archive import require_manifest
 from quorate.backup.archiver import MERGED_COUNT
 from quorate.backup.encryption import HEADER, EncryptedStore, add_key, write_new_key
 from quorate.backup.errors import BackupError
+from quorate.backup.manifest import encode_manifest
 from quorate.backup.retention import DAY_MS
 from quorate.backup.stores import LocalStore
 from quorate.backup.verify import verify_backup
@@ -255,6 +257,41 @@ def test_a_plaintext_archive_is_rejected_with_a_key(
     with pytest.raises(Exception, match="is not encrypted"):
         back_up(log, store(tmp_path, key_file))
     assert command(tmp_path, name, None).status == 0
+
+
+def test_an_older_plaintext_manifest_does_not_stop_a_backup(
+    tmp_path: Path, key_file: Path, log: WrittenLog
+) -> None:
+    encrypted = store(tmp_path, key_file)
+    back_up(log, encrypted)
+    plain = LocalStore(tmp_path / "archive")
+    newest = require_manifest(encrypted)
+    log.application(1)
+    back_up(log, encrypted)
+    plain.put(newest.name, [encode_manifest(newest)])
+    log.application(1)
+    back_up(log, encrypted)
+    assert require_manifest(encrypted).last_run.end == newest.last_run.end + 2
+    assert verify_backup(encrypted).problems == ()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_newest_plaintext_manifest_is_not_to_be_trusted(
+    tmp_path: Path, key_file: Path, log: WrittenLog, name: str
+) -> None:
+    encrypted = store(tmp_path, key_file)
+    back_up(log, encrypted)
+    newest = require_manifest(encrypted)
+    forged = replace(newest, generation=newest.generation + 1)
+    LocalStore(tmp_path / "archive").put(forged.name, [encode_manifest(forged)])
+    ran = command(tmp_path, name, key_file)
+    assert ran.status == 1
+    said = ran.out + ran.err
+    assert f"{forged.name} is not encrypted, although other manifests are" in said
+    assert "somebody without the key may have written it" in said
+    assert "omit --key-file" not in said
+    with pytest.raises(BackupError, match="somebody without the key"):
+        back_up(log, encrypted)
 
 
 def test_a_plaintext_archive_is_never_continued_with_a_key_and_the_other_way_around(

@@ -21,6 +21,7 @@ class MissingObjectError(BackupError):
 
     def __init__(self, name: str) -> None:
         super().__init__(f"{name} is missing")
+        self.name = name
 
 
 class UnencryptedError(BackupError):

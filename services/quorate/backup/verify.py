@@ -4,6 +4,10 @@ A checkpoint is also compared with the log before it (`comparison`), if the arch
 a gap, from offset 0 or from an earlier checkpoint. The replay begins at the last checkpoint that is
 not wrong itself.
 
+A backup may write the archive meanwhile, and delete objects that it has replaced. A missing object
+is therefore no problem if the newest manifest no longer lists it. The segments that replace it are
+verified.
+
 `verified_point` reads only what one restore needs, and the run before it to compare the checkpoint.
 Damage elsewhere in the archive does not stop a restore.
 
@@ -28,10 +32,12 @@ from quorate.backup.manifest import (
     BackupManifest,
 )
 from quorate.backup.stores import ObjectStore
+from quorate.log.errors import LogError
 from quorate.raft.batches import ControlRecord, SnapshotFooter, SnapshotHeader
 from quorate.records.batch import decode_control_batch, verify_crc
 from quorate.records.errors import RecordsError
 
+MISSING = "the object is missing"
 Advance = Callable[[int, int], None]
 """Called with the bytes that were read so far, and those of the whole backup."""
 
@@ -84,20 +90,21 @@ def verify_backup(store: ObjectStore, advance: Advance = lambda *_: None) -> Bac
     except BackupError as error:
         return BackupReport(None, (BackupProblem(names[-1], 0, 0, str(error)),))
     problems: list[BackupProblem] = []
-    chain = _Chain(store)
+    listed = _Listed(store, manifest)
+    chain = _Chain(store, listed)
     read = 0
     for run in manifest.runs:
         epoch = 0
         found: list[BackupProblem] = []
         if run.snapshot is not None:
-            found += _in_snapshot(store, run.snapshot)
+            found += listed.in_snapshot(run.snapshot)
             found += chain.compared(run.snapshot, is_damaged=bool(found))
             read += run.snapshot.size
             epoch = run.snapshot.epoch
             advance(read, manifest.size)
         in_segments: list[BackupProblem] = []
         for segment in run.segments:
-            in_segments += _in_segment(store, segment, epoch)
+            in_segments += listed.in_segment(segment, epoch)
             read += segment.size
             epoch = segment.last_epoch
             advance(read, manifest.size)
@@ -176,12 +183,59 @@ def _damaged(problems: Sequence[BackupProblem], hint: str) -> BackupError:
     )
 
 
+class _Listed:
+    """The objects of an archive, of which some may be replaced or dropped while it is verified."""
+
+    def __init__(self, store: ObjectStore, manifest: BackupManifest) -> None:
+        self._store = store
+        self._newest = manifest
+        self._replacing: set[str] = set()
+        """The segments that were verified in place of others."""
+
+    def lacks(self, name: str) -> bool:
+        """Whether the newest manifest does not list an object. It is read again."""
+        if name not in self._newest.names:
+            return True
+        try:
+            found = require_manifest(self._store)
+        except (LogError, OSError):
+            return False  # then the missing object is a fault
+        before = self._newest
+        if found.cluster_id != before.cluster_id or found.generation <= before.generation:
+            return False
+        self._newest = found
+        return name not in found.names
+
+    def in_snapshot(self, snapshot: ArchivedSnapshot) -> list[BackupProblem]:
+        problems = _in_snapshot(self._store, snapshot)
+        return [] if _is_missing(problems) and self.lacks(snapshot.name) else problems
+
+    def in_segment(self, segment: ArchivedSegment, epoch: int) -> list[BackupProblem]:
+        """The problems of a segment, or of those that replace it. epoch: see `_in_segment`."""
+        problems = _in_segment(self._store, segment, epoch)
+        if not _is_missing(problems) or not self.lacks(segment.name):
+            return problems
+        found: list[BackupProblem] = []
+        for run in self._newest.runs:
+            for each in run.segments:
+                is_other = each.end <= segment.base or each.base >= segment.end
+                if not is_other and each.name not in self._replacing:
+                    self._replacing.add(each.name)
+                    found += self.in_segment(each, 0)
+        return found
+
+
+def _is_missing(problems: Sequence[BackupProblem]) -> bool:
+    return any(each.text == MISSING for each in problems)
+
+
 class _Chain:
     """Runs without a gap between them, from which the state at the end of the last one follows."""
 
-    def __init__(self, store: ObjectStore) -> None:
+    def __init__(self, store: ObjectStore, listed: _Listed) -> None:
         self.uncompared: list[UncomparedCheckpoint] = []
         self._store = store
+        self._listed = listed
         self._runs: list[ArchivedRun] = []
         self._reason = "the archive has no log before it"
         """Why there are no runs."""
@@ -201,6 +255,10 @@ class _Chain:
         try:
             differences = checkpoint_differences(self._store, self._runs, snapshot)
         except (BackupError, RecordsError, OSError) as error:
+            if isinstance(error, MissingObjectError) and self._listed.lacks(error.name):
+                text = f"a backup replaced {error.name} or dropped it meanwhile"
+                self.uncompared.append(UncomparedCheckpoint(snapshot.name, snapshot.offset, text))
+                return []
             # The objects were sound when they were verified.
             text = f"it cannot be compared with the log: {' '.join(str(error).split())}"
             return [BackupProblem(snapshot.name, 0, snapshot.offset, text)]
@@ -260,7 +318,7 @@ class _ObjectCheck:
                     continue
                 yield position, header, batch
         except MissingObjectError:
-            self.problem("the object is missing")
+            self.problem(MISSING)
         except OSError as error:
             # Stores and disks have checksums of their own.
             self.problem(f"the object cannot be read: {' '.join(str(error).split())}")

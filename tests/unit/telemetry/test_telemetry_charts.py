@@ -142,6 +142,27 @@ def test_a_backup_that_never_succeeded_becomes_old() -> None:
     assert "last_success_timestamp_seconds or quorate_backup_created_timestamp_seconds)" in found
 
 
+def test_drills_that_have_not_succeeded_lately_are_old() -> None:
+    text = OPERATOR_RULES.read_text()
+    found = text.partition("alert: QuorateDrillOld")[2].partition("labels:")[0]
+    expression = " ".join(found.partition(">-")[2].partition("for:")[0].split())
+    template = re.search(r"\{\{ \$rules\.drillAgeSeconds \| default (\d+) \}\}", expression)
+    assert template is not None
+    age = yaml.safe_load((CHART / "values.yaml").read_text())["prometheusRules"]["drillAgeSeconds"]
+    assert int(template[1]) == age, "an upgrade that reuses values has none"
+    parsed = promql_parser.parse(expression.replace(template[0], template[1]))
+    # Only QuorumBackups with drills have the condition.
+    assert str(parsed.op) == "unless"
+    assert 'type="Suspended",status="True"' in str(parsed.rhs)
+    assert str(parsed.lhs.op) == "and"
+    assert 'quorate_backup_condition{type="Drilled"}' in str(parsed.lhs.rhs)
+    assert f"> {age}" in str(parsed.lhs.lhs)
+    either = (
+        "quorate_backup_last_drill_timestamp_seconds or quorate_backup_created_timestamp_seconds"
+    )
+    assert either in expression
+
+
 def test_all_of_it_is_off_by_default() -> None:
     kinds = {each["kind"] for each in rendered()}
     assert not kinds & {"PrometheusRule", "PodMonitor", "ConfigMap"}

@@ -110,7 +110,7 @@ def test_the_operator_is_killed_after_every_change(lab: Lab, start_writer: Start
         assert audit.voter_sets - before.voter_sets == sets, new
         assert audit.generation - before.generation == sizes, new
 
-    go("scale 3 to 5", lambda: lab.scale(5), 5, sets=2, sizes=1)
+    go("scale 3 to 5", lambda: lab.scale(5), 5, sets=2, sizes=2)
     lab.lead_from(2)
     go("follower's volume", lambda: lose(lab, 3), 5, sets=2, sizes=0)
     go("leader's volume", lambda: lose(lab, lab.leader), 5, sets=2, sizes=0)

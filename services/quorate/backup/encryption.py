@@ -104,7 +104,7 @@ class _Source(io.RawIOBase):
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self._chunks = chunks
         self._rest = memoryview(b"")
-        self._failure: Exception | None = None
+        self._failure: BaseException | None = None
 
     def readable(self) -> bool:
         return True
@@ -121,7 +121,7 @@ class _Source(io.RawIOBase):
                 wanted = size - len(found)
                 found += self._rest[:wanted]
                 self._rest = self._rest[wanted:]
-        except Exception as error:
+        except BaseException as error:  # Ctrl-C, too, is no fault of the object
             self._failure = error
             raise
         return bytes(found)

@@ -203,17 +203,21 @@ def test_objects_are_bound_to_their_names(tmp_path: Path, key_file: Path, log: W
     assert f"manifests/{newest.name} cannot be decrypted" in ran.out
 
 
-def test_the_failure_of_the_store_is_not_one_of_the_key(tmp_path: Path, key_file: Path) -> None:
+@pytest.mark.parametrize("failure", [OSError("the network is down"), KeyboardInterrupt()])
+def test_the_failure_of_the_store_is_not_one_of_the_key(
+    tmp_path: Path, key_file: Path, failure: BaseException
+) -> None:
     class Broken(LocalStore):
         def chunks(self, name: str) -> Iterator[bytes]:
             yield from (data[: 3 * SEGMENT] for data in super().chunks(name))
-            raise OSError("the network is down")
+            raise failure
 
     inner = Broken(tmp_path / "archive")
     encrypted = EncryptedStore(inner, key_file)
     encrypted.put(NAME, [bytes(3 * SEGMENT)])
-    with pytest.raises(OSError, match="the network is down"):
+    with pytest.raises(type(failure)) as raised:
         b"".join(encrypted.chunks(NAME))
+    assert raised.value is failure
 
 
 # --- the command line -----------------------------------------------------------------------------

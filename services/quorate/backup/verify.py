@@ -144,6 +144,8 @@ def verified_point(
             advance(read, total)
         earlier = runs[index - 1] if index and runs[index - 1].end == found.start else None
         problems = _before_restore(store, found.snapshot, earlier)
+        read += 0 if found.snapshot is None else found.snapshot.size
+        advance(read, total)
         if not problems:
             return RestorePoint(run, point.end), tuple(unused)
         unused += problems

@@ -23,7 +23,7 @@ from quorate.backup.restore import (
     voter_changes,
 )
 from quorate.backup.stores import LocalStore
-from quorate.backup.verify import verify_backup
+from quorate.backup.verify import verified_point, verify_backup
 from quorate.common.endpoints import Endpoint
 from quorate.log.meta_properties import META_PROPERTIES_FILE, MetaProperties, random_uuid
 from quorate.log.metadata_log import partition_directory
@@ -407,6 +407,22 @@ def test_damage_that_the_restore_does_not_need_is_no_reason_to_refuse_it(
     _flip(next((target / "snapshots").iterdir()), 70)
     assert_error(run(target, tmp_path / "refused"), "the checksum of the batch is wrong")
     assert run(target, tmp_path / "again", "--to-offset", 3).status == 0
+
+
+def test_the_progress_of_the_verification_includes_the_checkpoint(tmp_path: Path) -> None:
+    log = WrittenLog.begun(tmp_path / "log")
+    log.application(2)
+    log.compact()
+    back_up(log, tmp_path / "archive")
+    log.close()
+    store = LocalStore(tmp_path / "archive")
+    runs = require_manifest(store).runs
+    assert runs[-1].snapshot is not None
+    seen: list[tuple[int, int]] = []
+    point = RestorePoint(runs[-1], runs[-1].end)
+    verified_point(store, runs, point, lambda read, total: seen.append((read, total)))
+    size = sum(each.size for each in runs[-1].objects)
+    assert seen[-1] == (size, size)
 
 
 def test_every_problem_is_reported(target: Path) -> None:

@@ -99,6 +99,8 @@ def _call(command: Sequence[str]) -> Any:
     """Run `quorate`; the JSON value that it prints. Its errors go to stderr. Raises DrillError."""
     whole = [*COMMAND, *command]
     done = subprocess.run(whole, stdout=subprocess.PIPE, check=False)
+    if done.returncode < 0:
+        raise DrillError(f"`quorate {command[0]}` was ended by signal {-done.returncode}")
     # `verify` prints the problems that it finds, and fails.
     if done.returncode != 0 and not done.stdout:
         raise DrillError

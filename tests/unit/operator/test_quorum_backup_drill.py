@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from quorate_operator import drill as drill_module
 from quorate_operator.backups import plan, status
 from quorate_operator.backups.manifests import drill, workload
 from quorate_operator.backups.plan import BackupObserved, BackupPlan, plan_backup
@@ -147,6 +149,22 @@ def test_a_drill_fails_if_what_it_did_not_need_is_damaged(tmp_path: Path) -> Non
     last = done.stderr.splitlines()[-1]
     assert "the newest state was restored, but the backup is damaged: log/" in last
     assert not (tmp_path / "drill" / "report").exists()
+
+
+def test_a_command_that_a_signal_ends_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    killed = (sys.executable, "-c", "import os; os.kill(os.getpid(), 9)")
+    monkeypatch.setattr(drill_module, "COMMAND", killed)
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        given = [f"--directory={tmp_path}", f"--report={tmp_path / 'report'}", "/backups/q"]
+        assert drill_module.main(given) == 1
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    said = "quorate: error: `quorate restore` was ended by signal 9\n"
+    assert capsys.readouterr().err == said
+    assert not (tmp_path / "report").exists()
 
 
 # --- the status -----------------------------------------------------------------------------------

@@ -25,6 +25,8 @@ _CALM = ("Suspended", "NotSuspended", "Applying", "PodNotRunning", "OtherModeRun
 """The reasons of a condition that is False without a failure, or whose pods have Events."""
 _SUCCESSES = ("BackingUp", "LastRunSucceeded", "DrillSucceeded")
 _MOVING = ("lastSuccess", "lastOffset")
+UNREADABLE = (ValueError, KeyError, TypeError, OverflowError, RecursionError)
+"""What reading the message of a pod may raise: a pod may end with any text."""
 LATE_S = 60.0
 """How much later than written the success of a continuous backup may be."""
 
@@ -171,7 +173,7 @@ def _other_cluster(backup: BackupResource, observed: BackupObserved) -> str:
     known, begin = observed.quorum.known_cluster_id, f"Job/{run.name}: "
     try:
         found = str(json.loads(run.message)["clusterId"])[:64]
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except UNREADABLE:
         # The pod, whose message it was, is gone, or an older image says no id.
         before = (
             each for each in backup.status.get("conditions") or () if each["type"] == "Drilled"
@@ -212,7 +214,7 @@ def _last_drill(backup: BackupResource, observed: BackupObserved) -> Object:
     try:
         said: Any = json.loads(run.message)
         found |= {"endOffset": int(said["endOffset"]), "seconds": int(said["seconds"])}
-    except (ValueError, KeyError, TypeError, OverflowError):
+    except UNREADABLE:
         if known.get("time") == run.ended:
             return {}  # the pod, whose message it was, is gone
     return {"lastDrill": found}
@@ -225,6 +227,6 @@ def _of_run(run: JobRun | None) -> Object:
     try:
         said: Any = json.loads(run.message)
         found |= {"lastOffset": int(said["endOffset"]), "clusterId": str(said["clusterId"])[:64]}
-    except (ValueError, KeyError, TypeError):
+    except UNREADABLE:
         pass  # an older image reports nothing
     return found

@@ -203,6 +203,20 @@ def test_the_condition_is_that_of_the_last_drill() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "message", ["[" * 4096, '{"endOffset": 1e999, "clusterId": "c", "seconds": 1}', "[]", "null"]
+)
+def test_an_odd_message_of_a_pod_is_none(message: str) -> None:
+    at = "2026-11-26T08:00:00Z"
+    run = JobRun("b-1", True, at, message)
+    made, found = drilled(resource(drill=WEEKLY), run)
+    assert found is not None
+    assert (found["status"], made["lastDrill"]) == ("True", {"time": at})
+    observed = BackupObserved(QUORUM, runs=(run,))
+    made = status.build(resource(schedule="@daily"), observed, BackupPlan(), NOW)
+    assert (made["lastSuccess"], made["lastOffset"]) == (at, None)
+
+
 def test_a_drill_with_the_archive_of_another_cluster_is_no_success() -> None:
     quorum = replace(QUORUM, status={"clusterId": "mine"})
     at = "2026-11-26T08:00:00Z"

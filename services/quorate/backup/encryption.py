@@ -80,13 +80,21 @@ class EncryptedStore:
         self._store.put(name, self._encrypted(name, chunks))
 
     def _encrypted(self, name: str, chunks: Iterable[bytes]) -> Iterator[bytes]:
+        from tink import TinkError  # noqa: PLC0415
+
         sink = _Sink()
         stream = self._aead.new_encrypting_stream(sink, name.encode())
         yield HEADER
         for chunk in chunks:
             view = memoryview(chunk)
             for begin in range(0, len(view), WRITTEN_BYTES):
-                stream.write(view[begin : begin + WRITTEN_BYTES])
+                try:
+                    stream.write(view[begin : begin + WRITTEN_BYTES])
+                except TinkError as error:
+                    # A signal is often handled as Tink calls the sink. It hides what that raises.
+                    if "KeyboardInterrupt" in str(error):
+                        raise KeyboardInterrupt from None
+                    raise
                 yield sink.taken()
         stream.close()
         yield sink.taken()

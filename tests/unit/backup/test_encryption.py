@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from quorate.backup import encryption
 from quorate.backup.archive import require_manifest
 from quorate.backup.archiver import MERGED_COUNT
 from quorate.backup.encryption import HEADER, EncryptedStore, add_key, write_new_key
@@ -218,6 +219,17 @@ def test_the_failure_of_the_store_is_not_one_of_the_key(
     with pytest.raises(type(failure)) as raised:
         b"".join(encrypted.chunks(NAME))
     assert raised.value is failure
+
+
+def test_ctrl_c_while_an_object_is_encrypted_is_no_error_of_tink(
+    tmp_path: Path, key_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(encryption._Sink, "write", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        store(tmp_path, key_file).put(NAME, [bytes(3 * SEGMENT)])
 
 
 # --- the command line -----------------------------------------------------------------------------

@@ -185,5 +185,11 @@ def _results(backup: ReportedBackup) -> Iterator[float | None]:
 
 
 def _seconds(time: str | None) -> float | None:
-    """A time of the API server in seconds since 1970; None without one."""
-    return dt.datetime.fromisoformat(time).timestamp() if time else None
+    """A time of the API server in seconds since 1970; None without one that Python can read.
+
+    Whoever may write a status could otherwise end the page for all.
+    """
+    try:
+        return dt.datetime.fromisoformat(time).timestamp() if time else None
+    except (ValueError, OverflowError):
+        return None

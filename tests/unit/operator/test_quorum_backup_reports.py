@@ -39,6 +39,19 @@ def events(lab: Lab) -> list[Object]:
     return [found for where, found in lab.store.objects.items() if "/events/" in where]
 
 
+async def test_a_time_that_cannot_be_read_does_not_end_the_page(lab: Lab) -> None:
+    """The API server takes any year, and whoever may write a status any of its times."""
+    metrics = OperatorMetrics()
+    metrics.watch_backups(lab.loop.reported)
+    lab.want(schedule="@daily")
+    stored = lab.store.objects[path("QuorumBackup", "lab", "b")]
+    stored["metadata"]["creationTimestamp"] = "0000-01-01T00:00:00Z"
+    await lab.after()
+    page = metrics.render().decode()
+    assert "quorate_backup_condition{" in page
+    assert "quorate_backup_created_timestamp_seconds{" not in page
+
+
 async def test_metrics_have_conditions_times_and_offsets(lab: Lab) -> None:
     metrics = OperatorMetrics()
     metrics.watch_backups(lab.loop.reported)

@@ -138,7 +138,8 @@ def verified_point(
         for segment in before:
             problems = _in_segment(store, segment, epoch)
             if problems:
-                raise _damaged(problems, f"; --to-offset {segment.base} does not need it")
+                hint = f"; --to-offset {segment.base} does not need it" if segment.base else ""
+                raise _damaged(problems, hint)
             epoch = segment.last_epoch
             read += segment.size
             advance(read, total)

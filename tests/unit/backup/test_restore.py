@@ -407,6 +407,10 @@ def test_damage_that_the_restore_does_not_need_is_no_reason_to_refuse_it(
     _flip(next((target / "snapshots").iterdir()), 70)
     assert_error(run(target, tmp_path / "refused"), "the checksum of the batch is wrong")
     assert run(target, tmp_path / "again", "--to-offset", 3).status == 0
+    _flip(_segment(target, 0), 80)
+    ran = run(target, tmp_path / "refused", "--to-offset", end)
+    assert_error(ran, "nothing was created")
+    assert "--to-offset" not in ran.err, "a restore to offset 0 would be an empty quorum"
 
 
 def test_the_progress_of_the_verification_includes_the_checkpoint(tmp_path: Path) -> None:

@@ -190,7 +190,7 @@ def destination(description: str) -> Schema:
                 maxLength=253,
             ),
             "serviceAccountName": schema.text(
-                "A ServiceAccount with a role of the cloud, in place of secretName, with the "
+                "A ServiceAccount that is bound to a cloud role, in place of secretName, with the "
                 "label. Its token is not mounted. Default: that of the namespace.",
                 minLength=1,
                 maxLength=253,

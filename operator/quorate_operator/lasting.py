@@ -18,7 +18,7 @@ from quorate_operator.resource import QuorumResource
 from quorate_operator.values import Action, ApplyObjects, targets
 from quorate_operator.writer import CREATOR, MANAGER
 
-NOT_LASTING = "it was done, but did not last: another program may undo it"
+NOT_LASTING = "the change did not last: another program may undo it"
 
 
 def stamps(action: Action, quorum: QuorumResource, seen: Snapshot) -> dict[str, str]:
@@ -61,7 +61,7 @@ def why_undone(kube: Kube, quorum: QuorumResource, action: Action, target: str) 
         found = kube.get(kind, quorum.namespace, name)
     except KubeError:
         found = None
-    return f"it was applied, but {_who(found)} changes it back"
+    return f"it was applied, but {_who(found)} reverts it"
 
 
 def _who(found: Object | None) -> str:

@@ -523,7 +523,7 @@ class Operator:
         try:
             await asyncio.to_thread(record)
         except KubeError as error:
-            self._warn((quorum.namespace, quorum.name), f"cannot record: {error}")
+            self._warn((quorum.namespace, quorum.name), f"cannot write an Event: {error}")
 
     def _warn(self, key: Key, text: str) -> None:
         """Log what may be repeated without end, such as a permission that is missing."""

@@ -275,4 +275,4 @@ def test_an_encrypted_backup_in_s3_is_restored_to_an_offset(
     assert restored.status["clusterId"] not in ("", cluster_id)
 
     assert_failed(damaged, f"{segment} cannot be decrypted", "the object was changed")
-    assert_failed(wrong, "cannot be decrypted", "its key is another one")
+    assert_failed(wrong, "cannot be decrypted", "it has another key")

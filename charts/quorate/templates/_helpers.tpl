@@ -1,4 +1,4 @@
-{{/* The names of pods, which are host names, begin with it: a name that is cut could be that of another release. */}}
+{{/* The names of pods, which are host names, begin with this name. It is not truncated: it could become that of another release. */}}
 {{- define "quorate.quorum" -}}
 {{- $name := default .Release.Name .Values.quorum.name -}}
 {{- if and .Values.quorum.enabled (gt (len $name) 40) -}}
@@ -110,14 +110,14 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 - apiGroups: [quorate.dev]
   resources: [quorums/status]
   verbs: [patch]
-# Without operator.backups too, so that a QuorumBackup shows what the operator lacks.
+# Also without operator.backups, so that the status of a QuorumBackup can show the missing permission.
 - apiGroups: [quorate.dev]
   resources: [quorumbackups]
   verbs: [get, list, watch]
 - apiGroups: [quorate.dev]
   resources: [quorumbackups/status]
   verbs: [patch]
-# It is deleted only to be created again, without its pods, for another StorageClass.
+# Deleted, without the pods, only to be created again for another StorageClass.
 - apiGroups: [apps]
   resources: [statefulsets]
   {{- if dig "recreateStatefulSets" false .Values.operator }}
@@ -161,14 +161,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
   {{- else }}
   verbs: [get, list, watch, create, patch]
   {{- end }}
-# The record and the marker of the bootstrap, which are immutable.
+# For the label that allows a backup to use a ServiceAccount.
 - apiGroups: [""]
   resources: [serviceaccounts]
   verbs: [get]
+# The record and the marker of the bootstrap, which are immutable.
 - apiGroups: [""]
   resources: [configmaps]
   verbs: [get, create]
-# Those of StatefulSets tell why a pod is rejected. Its own are written, and counted.
+# Those of StatefulSets show why a pod is rejected. The operator creates its own, and updates their counts.
 - apiGroups: [""]
   resources: [events]
   verbs: [list, watch, create, patch]

@@ -348,4 +348,4 @@ class BackupLoop:
             try:
                 await asyncio.to_thread(worker.recorder.record, self._kube, backup, *event)
             except KubeError as error:
-                LOGGER.warning("backup %s/%s: cannot record: %s", *where, error)
+                LOGGER.warning("backup %s/%s: cannot write an Event: %s", *where, error)

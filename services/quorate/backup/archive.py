@@ -54,7 +54,7 @@ def read_manifest(store: ObjectStore, name: str) -> BackupManifest:
             ) from None
         raise KeyChoiceError(
             f"{store.url} is not encrypted: if you expect an encrypted backup there, somebody "
-            "without the key may have replaced it. If not, omit --key-file, or use an empty place"
+            "without the key may have replaced it. If not, omit --key-file, or use an empty target"
         ) from None
 
 

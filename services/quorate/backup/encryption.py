@@ -72,7 +72,7 @@ class EncryptedStore:
             if begun:
                 raise BackupError(f"{name} was changed, or a part of it is missing") from None
             raise BackupError(
-                f"{name} cannot be decrypted with {self._key_file}: its key is another one, or the "
+                f"{name} cannot be decrypted with {self._key_file}: it has another key, or the "
                 "object was changed or renamed"
             ) from None
 

@@ -60,7 +60,7 @@ def archived_voters(store: ObjectStore, run: ArchivedRun) -> tuple[Voter, ...]:
             return named
         found = found or elected
     if not found:
-        raise BackupError("the backup does not name the old voters, so its cluster id cannot stay")
+        raise BackupError("the backup names no old voters, so its cluster id cannot be kept")
     return found
 
 

@@ -277,9 +277,9 @@ def _print_created(store: ObjectStore, manifest: BackupManifest, as_json: bool) 
 def verify(*, url: Url, key_file: KeyFile = None, as_json: AsJson = False) -> None:
     """Read a backup completely. The exit status is 1 if anything is missing or damaged.
 
-    One line per problem names the object, the byte in it and the offset. Checked are the SHA-256 of
-    each object, the checksum of each batch, that offsets and epochs follow each other, and that
-    each checkpoint is the state after the log before it, if the archive has that.
+    One line per problem names the object, the byte in it and the offset. The command checks the
+    SHA-256 of each object, the checksum of each batch, that offsets and epochs follow each other,
+    and that each checkpoint is the state after the log before it, if the archive has that log.
     """
     from quorate.backup.urls import open_store
     from quorate.backup.verify import verify_backup
@@ -439,8 +439,8 @@ def new_key(
 ) -> None:
     """Write a key file for `--key-file`, which encrypts archives.
 
-    The file is a keyset in Tink's JSON. Only its user may read it. Without it, an archive cannot be
-    restored, so keep copies of it, apart from the archive.
+    The file is a keyset in Tink's JSON. Only its owner can read it. Without it, an archive cannot
+    be restored, so keep copies of it, apart from the archive.
 
     Example: quorate backup new-key backup.keys
     """

@@ -83,7 +83,7 @@ class NewClusterOptions:
             "--erased",
             metavar="ID-DIRECTORY_ID",
             help="With --keep-cluster-id: confirm that the directory of this old voter is erased. "
-            "Each voter of the backup must be confirmed, and is in the error message.",
+            "Required for each voter of the backup; the error message lists those still missing.",
         ),
     ] = None
 
@@ -116,9 +116,9 @@ def restore(
 ) -> None:
     """Restore a backup into an empty directory: the only voter of a new quorum.
 
-    All that the restore needs is verified first. The new quorum has a new cluster id and a higher
-    epoch, and all records before the end at their offsets, in the same batches. Start `quorate
-    controller` on the directory, then add further controllers with `metadata-quorum
+    Everything that the restore needs is verified first. The new quorum has a new cluster id and a
+    higher epoch, and all records before the end at their offsets, in the same batches. Start
+    `quorate controller` on the directory, then add further controllers with `metadata-quorum
     add-controller`.
 
     Registrations of brokers and controllers are records, and stay. Brokers are fenced once their

@@ -151,7 +151,7 @@ def test_each_key_of_the_file_decrypts_and_the_primary_one_encrypts(
     assert new["key"][0] == old["key"][0]
     assert new["primaryKeyId"] == new["key"][1]["keyId"] != old["primaryKeyId"]
     (problem,) = verify_backup(store(tmp_path, first)).problems
-    assert "its key is another one" in problem.text
+    assert "it has another key" in problem.text
 
 
 # --- what a store may do --------------------------------------------------------------------------
@@ -259,7 +259,7 @@ def test_the_key_is_needed_and_must_be_the_right_one(
     assert here("backup", "new-key", other).status == 0
     ran = command(tmp_path, name, other)
     assert ran.status == 1
-    assert f"cannot be decrypted with {other}: its key is another one" in ran.out + ran.err
+    assert f"cannot be decrypted with {other}: it has another key" in ran.out + ran.err
     assert files(tmp_path / "archive") == before
     assert command(tmp_path, name, key_file).status == 0
 

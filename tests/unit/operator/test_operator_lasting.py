@@ -116,9 +116,9 @@ async def test_it_goes_on_by_itself_when_the_interference_ends(lab: Lab, nodes: 
 @pytest.mark.parametrize(
     ("manager", "said"),
     [
-        ("policy-controller", 'the field manager "policy-controller" changes it back'),
-        ("quorate-operator", "another version of the operator changes it back"),
-        ("", "another version of the operator changes it back"),
+        ("policy-controller", 'the field manager "policy-controller" reverts it'),
+        ("quorate-operator", "another version of the operator reverts it"),
+        ("", "another version of the operator reverts it"),
     ],
 )
 async def test_the_status_names_who_changes_an_object_back(

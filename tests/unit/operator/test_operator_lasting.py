@@ -183,7 +183,8 @@ async def test_a_growth_that_is_undone_delays_no_pod_of_a_voter(lab: Lab, nodes:
         lab.worker.is_changed = True
 
     await simulate(lab, 100.0, lambda: undo(3))
-    assert lab.worker.backoff.due_in_s
+    while not lab.worker.backoff.due_in_s:  # the jitter decides whether it is due at this moment
+        await simulate(lab, 0.1, lambda: undo(3))
     undo(1)
     assert "PATCH q" in await lab.step()
     assert lab.store.objects[SET]["spec"]["replicas"] == 3
@@ -197,8 +198,8 @@ async def test_a_change_of_the_quorum_that_is_undone_is_repeated_soon(
     def undo() -> None:
         lab.store.objects[SET]["spec"]["replicas"] = 2
 
-    assert await simulate(lab, 600.0, undo) >= 600.0 / loop.QUORUM_RETRY_MAX_S
-    assert lab.worker.backoff.due_in_s
+    longest = 600.0 / loop.QUORUM_RETRY_MAX_S
+    assert longest <= await simulate(lab, 600.0, undo) <= 4 * longest
 
 
 async def test_objects_after_one_without_an_answer_are_applied_as_soon_as_it_answers(

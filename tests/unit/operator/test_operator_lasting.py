@@ -70,6 +70,15 @@ async def simulate(
     return count
 
 
+async def until_delayed(lab: Lab, between: Callable[[], None] = lambda: None) -> None:
+    """Step until an attempt is delayed: at other moments, the jitter decides whether it is due."""
+    while not lab.worker.backoff.failures:
+        lab.now += loop.ACTED_S
+        lab.worker.is_changed = True
+        await lab.step()
+        between()
+
+
 async def test_a_lost_disk_is_healed_while_a_webhook_changes_an_object(
     lab: Lab, nodes: FakeNodes
 ) -> None:
@@ -100,6 +109,7 @@ async def test_it_goes_on_by_itself_when_the_interference_ends(lab: Lab, nodes: 
     lab.store.reject = webhook
     lab.patch(image="quorate:2")
     await simulate(lab, 30.0)
+    await until_delayed(lab)
     assert lab.condition("SpecApplied")[1] == "ApplyUndone"
     lab.store.reject = lambda *_: None
     await simulate(lab, 60.0)
@@ -127,6 +137,7 @@ async def test_the_status_names_who_changes_an_object_back(
     other = Other(lab, manager)
     lab.patch(image="quorate:2")
     assert await simulate(lab, 60.0, other.write) <= 10
+    await until_delayed(lab, other.write)
     assert lab.condition("SpecApplied")[1] == "ApplyUndone"
     assert said in lab.condition("SpecApplied")[2]
     nodes.disks[1] = None
@@ -156,6 +167,7 @@ async def test_a_secret_that_is_emptied_again_and_again_is_issued_with_delays(la
 
     empty()
     assert await simulate(lab, 60.0, empty, what="PATCH q-node-tls") <= 12
+    await until_delayed(lab, empty)
     assert "Secret/q-node-tls: it was applied, but" in lab.condition("SpecApplied")[2]
 
 
@@ -169,6 +181,7 @@ async def test_a_resize_that_another_program_undoes_holds_up_nothing(
         lab.store.objects[SET]["spec"]["replicas"] = 3
 
     assert await simulate(lab, 60.0, undo) <= 12
+    await until_delayed(lab, undo)
     assert lab.worker.planned.refuses(p.Reason.ACTION_FAILED)
     nodes.disks[1] = None
     await simulate(lab, 3.0, undo)
@@ -183,8 +196,7 @@ async def test_a_growth_that_is_undone_delays_no_pod_of_a_voter(lab: Lab, nodes:
         lab.worker.is_changed = True
 
     await simulate(lab, 100.0, lambda: undo(3))
-    while not lab.worker.backoff.due_in_s:  # the jitter decides whether it is due at this moment
-        await simulate(lab, 0.1, lambda: undo(3))
+    await until_delayed(lab, lambda: undo(3))
     undo(1)
     assert "PATCH q" in await lab.step()
     assert lab.store.objects[SET]["spec"]["replicas"] == 3
@@ -198,8 +210,9 @@ async def test_a_change_of_the_quorum_that_is_undone_is_repeated_soon(
     def undo() -> None:
         lab.store.objects[SET]["spec"]["replicas"] = 2
 
-    longest = 600.0 / loop.QUORUM_RETRY_MAX_S
-    assert longest <= await simulate(lab, 600.0, undo) <= 4 * longest
+    seconds = 240.0
+    longest = seconds / loop.QUORUM_RETRY_MAX_S
+    assert longest <= await simulate(lab, seconds, undo) <= 4 * longest
 
 
 async def test_objects_after_one_without_an_answer_are_applied_as_soon_as_it_answers(

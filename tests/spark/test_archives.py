@@ -102,6 +102,7 @@ def test_what_cannot_be_read(log: WrittenLog, tmp_path: Path) -> None:
         find_replicas([target])
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_table_and_the_audit_of_an_archive(spark: Any, log: WrittenLog, tmp_path: Path) -> None:
     target = tmp_path / "archive"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from quorate.raft.types import ReplicaKey
 
+from quorate_operator.job_state import JobRun
 from quorate_operator.safety import ordinals, size_for
 from quorate_operator.values import (
     CLAIM_DELETED,
@@ -172,16 +173,8 @@ def recover(desired: Desired, observed: Observed) -> OperatorPlan | None:
     if found is None:
         text = f"restore the backup to the volume of node {observed.ids.of(SEED)}"
         return OperatorPlan(StartRestore(observed.record.cluster_id), text)
-    if found.succeeded:
-        return None
-    if found.succeeded is None:
-        text = f"Job/{found.name} restores the backup"
-        return waiting(Reason.RECOVERING, f"{text}: {found.message}" if found.message else text)
-    return waiting(
-        Reason.RECOVERY_FAILED,
-        f"Job/{found.name}: {found.message}; no pod was created: delete the Job to try again, or "
-        "the Quorum and its volume claim to begin with another backup",
-    )
+    advice = "no pod was created: delete the Job to try again, or the Quorum and its volume claim"
+    return _outcome(found, "restores", advice)
 
 
 def _verify(observed: Observed) -> OperatorPlan | None:
@@ -189,16 +182,19 @@ def _verify(observed: Observed) -> OperatorPlan | None:
     found = observed.verification
     if found is None:
         return OperatorPlan(VerifyBackup(), "verify the backup")
-    if found.succeeded:
+    advice = "nothing was created: delete the Job to try again, or the Quorum"
+    return _outcome(found, "verifies", advice)
+
+
+def _outcome(run: JobRun, verb: str, advice: str) -> OperatorPlan | None:
+    """What a Job of a recovery leaves to do; None once it has succeeded."""
+    if run.succeeded:
         return None
-    if found.succeeded is None:
-        text = f"Job/{found.name} verifies the backup"
-        return waiting(Reason.RECOVERING, f"{text}: {found.message}" if found.message else text)
-    return waiting(
-        Reason.RECOVERY_FAILED,
-        f"Job/{found.name}: {found.message}; nothing was created: delete the Job to try again, or "
-        "the Quorum to begin with another backup",
-    )
+    if run.succeeded is None:
+        text = f"Job/{run.name} {verb} the backup"
+        return waiting(Reason.RECOVERING, f"{text}: {run.message}" if run.message else text)
+    text = f"Job/{run.name}: {run.message}; {advice} to begin with another backup"
+    return waiting(Reason.RECOVERY_FAILED, text)
 
 
 def _first_record(desired: Desired, observed: Observed) -> OperatorPlan:

@@ -27,14 +27,19 @@ def unlabelled(quorum: QuorumResource, kind: str, found: Secrets) -> Iterator[st
     for name, each in found.items():
         if each is None:
             yield f"{kind}/{name} does not exist"
-        elif labels_of(each).get(naming.USABLE_LABEL) != quorum.name:
+        elif not is_labelled(quorum, each):
             yield f"{kind}/{name} needs the label {naming.USABLE_LABEL}={quorum.name}"
+
+
+def is_labelled(quorum: QuorumResource, found: Object) -> bool:
+    """Whether the label of an object says that the Quorum may use it."""
+    return labels_of(found).get(naming.USABLE_LABEL) == quorum.name
 
 
 def operator_files(quorum: QuorumResource, found: Secrets) -> Mapping[str, str]:
     """The operator's certificate files from another issuer, if it may use them."""
     secret = found.get(naming.operator_secret(quorum.name))
-    if secret is None or labels_of(secret).get(naming.USABLE_LABEL) != quorum.name:
+    if secret is None or not is_labelled(quorum, secret):
         return {}
     return secret_files(secret)
 

@@ -14,6 +14,7 @@ from quorate_operator import naming
 from quorate_operator.backups.manifests import selector_text
 from quorate_operator.backups.plan import BackupObserved, BackupPage
 from quorate_operator.backups.resource import DRILL, MODE_LABEL, BackupResource
+from quorate_operator.given_secrets import unlabelled
 from quorate_operator.job_state import JobRun, created, job_run
 from quorate_operator.kube import Kube
 from quorate_operator.naming import HTTP_PORT, Object
@@ -107,10 +108,8 @@ class BackupObserver:
             given.append(("Secret", backup.client_secret))
         for kind, name in given:
             found = self._kube.get(kind, backup.namespace, name)
-            if found is None:
-                yield f"{kind}/{name} does not exist"
-            elif not _may_use(found, quorum):
-                yield f"{kind}/{name} needs the label {naming.USABLE_LABEL}={quorum.name}"
+            if found is None or not is_controlled_by(found, quorum.uid):
+                yield from unlabelled(quorum, kind, {name: found})
 
 
 class _Pods(NamedTuple):
@@ -137,11 +136,6 @@ def _runs_of(cron_job: Object | None, jobs: list[Object], pods: list[Object]) ->
     return tuple(
         job_run(job, pods) for job in sorted(jobs, key=created) if is_controlled_by(job, uid)
     )
-
-
-def _may_use(found: Object, quorum: QuorumResource) -> bool:
-    is_labelled = labels_of(found).get(naming.USABLE_LABEL) == quorum.name
-    return is_labelled or is_controlled_by(found, quorum.uid)
 
 
 def _is_wanted(pod: Object) -> bool:

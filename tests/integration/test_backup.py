@@ -7,6 +7,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -166,10 +167,10 @@ def _iso(time_ms: int) -> str:
     return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
 
 
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
+@contextmanager
+def leading_node(folder: Path) -> Iterator[Node]:
     """A controller, the only voter of its quorum."""
-    node = Node(tmp_path, 1, free_ports(1)[0])
+    node = Node(folder, 1, free_ports(1)[0])
     node.format("--standalone")
     node.start()
     try:
@@ -177,6 +178,12 @@ def node(tmp_path: Path) -> Iterator[Node]:
         yield node
     finally:
         node.kill()
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    with leading_node(tmp_path) as node:
+        yield node
 
 
 def test_a_quorum_of_one_voter_is_restored_with_the_same_node_id(

@@ -17,12 +17,11 @@ from tests.integration.support import (
     Node,
     assert_error,
     files,
-    free_ports,
     here,
     succeed,
     until,
 )
-from tests.integration.test_backup import read_values
+from tests.integration.test_backup import leading_node, read_values
 from tests.processes import Process
 
 WINDOW = 16
@@ -31,14 +30,8 @@ SCRAM = "SCRAM-SHA-256=[iterations=4096,password=secret]"
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[Node]:
-    node = Node(tmp_path, 1, free_ports(1)[0])
-    node.format("--standalone")
-    node.start()
-    try:
-        node.wait_said("leads epoch 1")
+    with leading_node(tmp_path) as node:
         yield node
-    finally:
-        node.kill()
 
 
 def windows(data: bytes, step: int) -> set[bytes]:

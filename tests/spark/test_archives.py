@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from quorate.backup.archive import require_manifest
+from quorate.backup.encryption import HEADER
 from quorate.backup.manifest import LOG_FOLDER, MANIFEST_FOLDER
 from quorate.backup.retention import DAY_MS
 from quorate.backup.stores import LocalStore
@@ -96,6 +97,9 @@ def test_what_cannot_be_read(log: WrittenLog, tmp_path: Path) -> None:
     (manifest,) = LocalStore(target).names(MANIFEST_FOLDER)
     (target / manifest).write_text("{}")
     with pytest.raises(NotALogError, match="is not the manifest that a backup wrote"):
+        find_replicas([target])
+    (target / manifest).write_bytes(HEADER + b"ciphertext")
+    with pytest.raises(NotALogError, match="is an encrypted archive"):
         find_replicas([target])
     (target / manifest).unlink()
     with pytest.raises(NotALogError, match="contains no backup"):

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quorate.backup.archive import require_manifest
-from quorate.backup.errors import BackupError
+from quorate.backup.errors import BackupError, KeyChoiceError
 from quorate.backup.manifest import LOG_FOLDER, MANIFEST_FOLDER, ArchivedRun
 from quorate.backup.stores import LocalStore
 from quorate.log.disk import Disk
@@ -192,6 +192,11 @@ def _archived(path: Path) -> list[LogReplica]:
     """The logs in an archive, one for each sequence of runs without a gap."""
     try:
         manifest = require_manifest(LocalStore(path))
+    except KeyChoiceError:
+        raise NotALogError(
+            f"{path} is an encrypted archive, which cannot be read here: restore it, and read the "
+            "directory"
+        ) from None
     except BackupError as error:
         raise NotALogError(f"{path}: {error}") from None
     for name in sorted(manifest.names):

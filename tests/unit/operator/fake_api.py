@@ -2,7 +2,8 @@
 
 It keeps the rules that the operator relies on: creating twice is a conflict, replacing needs the
 newest resourceVersion, deleting may name a UID and a resourceVersion, apply creates what is
-missing, Secrets are encoded, a watch replays what happened after its version, or fails with 410.
+missing, Secrets are encoded, lists and watches honour label selectors (equality and existence), a
+watch replays what happened after its version, or fails with 410.
 """
 
 from __future__ import annotations
@@ -49,6 +50,16 @@ def merged(old: Object, new: Object) -> Object:
         else:
             result[name] = value
     return result
+
+
+def selects(selector: str, found: Object) -> bool:
+    """Whether an object has the labels of a selector such as `a=b,c`."""
+    given = found["metadata"].get("labels") or {}
+    for term in filter(None, selector.split(",")):
+        name, is_equality, value = term.partition("=")
+        if name not in given or (is_equality and given[name] != value):
+            return False
+    return True
 
 
 class Store:
@@ -121,7 +132,8 @@ class Store:
             }
             self._tell("DELETED", path, last)
 
-    def handle(self, method: str, path: str, body: Object) -> Object:
+    def handle(self, method: str, path: str, body: Object, labels: str = "") -> Object:
+        """labels: the selector of a list."""
         with self._guard:
             self.log.append((method, path))
             if self.fail:
@@ -133,7 +145,7 @@ class Store:
                 path = head
             if method == "GET" and last in PLURALS:
                 return {
-                    "items": self.items(path),
+                    "items": [each for each in self.items(path) if selects(labels, each)],
                     "metadata": {"resourceVersion": str(self.version)},
                 }
             if method == "POST":
@@ -200,16 +212,17 @@ def _handler(store: Store) -> type[BaseHTTPRequestHandler]:
             length = int(self.headers.get("Content-Length") or 0)
             body = json.loads(self.rfile.read(length) or b"{}")
             query = parse_qs(url.query)
+            labels = query.get("labelSelector", [""])[0]
             if "watch" in query:
                 with contextlib.suppress(ConnectionError):  # the client may have ended it
-                    self._watch(url.path, query.get("resourceVersion", [""])[0])
+                    self._watch(url.path, query.get("resourceVersion", [""])[0], labels)
                 return
             try:
                 status, found = 200, body
                 if "dryRun" in query:
                     store.reject(self.command, url.path, body)
                 else:
-                    found = store.handle(self.command, url.path, body)
+                    found = store.handle(self.command, url.path, body, labels)
             except RefusedError as error:
                 status, found = error.status, {"message": str(error)}
             if "as=PartialObjectMetadata" in self.headers.get("Accept", "") and "items" in found:
@@ -221,7 +234,7 @@ def _handler(store: Store) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
             self.wfile.write(data)
 
-        def _watch(self, path: str, version: str) -> None:
+        def _watch(self, path: str, version: str, labels: str) -> None:
             self.send_response(200)
             self.send_header("Transfer-Encoding", "chunked")
             self.end_headers()
@@ -233,7 +246,8 @@ def _handler(store: Store) -> type[BaseHTTPRequestHandler]:
             events = store.subscribe(version)
             plural = path.rpartition("/")[2]
             while (event := events.get()).get("type") != "END":
-                if event.pop("path").rpartition("/")[0].endswith(f"/{plural}"):
+                is_listed = event.pop("path").rpartition("/")[0].endswith(f"/{plural}")
+                if is_listed and selects(labels, event["object"]):
                     if "as=PartialObjectMetadata" in self.headers.get("Accept", ""):
                         event["object"] = _without_content(event["object"])
                     self._send(store.text or json.dumps(event))

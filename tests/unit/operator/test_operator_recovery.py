@@ -245,10 +245,11 @@ async def test_the_objects_of_a_recovery(api: tuple[Store, Kube]) -> None:
     assert (planned.action, ready["reason"]) == (None, "Recovering")
 
     owner = [{"controller": True, "uid": job["metadata"]["uid"]}]
+    labels = job["spec"]["template"]["metadata"]["labels"]
     ended = {"exitCode": 1, "message": "quorate: error: the backup is damaged"}
     states = [{"name": "restore", "state": {"terminated": ended}}]
     body = {
-        "metadata": {"name": "q-restore-x", "ownerReferences": owner},
+        "metadata": {"name": "q-restore-x", "ownerReferences": owner, "labels": labels},
         "status": {"phase": "Failed", "containerStatuses": states},
     }
     store.handle("POST", path("Pod", "lab"), body)

@@ -21,7 +21,7 @@ from quorate_operator.backups.loop import ASK_S, READ_S, ROUND_S, UNAVAILABLE_S,
 from quorate_operator.backups.manifests import workload
 from quorate_operator.backups.observe import parse_page
 from quorate_operator.backups.plan import BackupObserved, BackupPlan, plan_backup
-from quorate_operator.backups.resource import BackupResource
+from quorate_operator.backups.resource import BACKUP_LABEL, BackupResource
 from quorate_operator.claims import NamespaceClaims
 from quorate_operator.job_state import JobRun
 from quorate_operator.kube import Kube, path
@@ -343,7 +343,7 @@ class Lab:
         return self.store.objects.get(path(kind, "lab", name))
 
     def pod(self, name: str, mode: str, owner: str = "", **state: Any) -> None:
-        labels = {"quorate.dev/backup-mode": mode}
+        labels = {BACKUP_LABEL: "b", "quorate.dev/backup-mode": mode}
         metadata = {"ownerReferences": [{"controller": True, "uid": owner}]} if owner else {}
         self.put("Pod", name, labels, metadata=metadata, status=state)
 
@@ -428,7 +428,7 @@ async def test_a_schedule_replaces_the_continuous_backup(lab: Lab) -> None:
     cron = lab.found("CronJob")
     assert cron is not None
     owner = {"ownerReferences": [{"controller": True, "uid": cron["metadata"]["uid"]}]}
-    job = lab.put("Job", "b-backup-7", metadata=owner, status={})
+    job = lab.put("Job", "b-backup-7", {BACKUP_LABEL: "b"}, metadata=owner, status={})
     uid = job["metadata"]["uid"]
     ended = {"exitCode": 1, "message": "quorate: error: the bucket is gone"}
     states = [{"name": "backup", "state": {"terminated": ended}}]
@@ -444,7 +444,8 @@ async def test_a_schedule_replaces_the_continuous_backup(lab: Lab) -> None:
     at = "2026-11-26T08:00:00Z"
     done = {"type": "Complete", "status": "True", "lastTransitionTime": at}
     made = {**owner, "creationTimestamp": "2026-01-02T00:00:00Z"}
-    job = lab.put("Job", "b-backup-8", metadata=made, status={"conditions": [done]})
+    state = {"conditions": [done]}
+    job = lab.put("Job", "b-backup-8", {BACKUP_LABEL: "b"}, metadata=made, status=state)
     said = json.dumps({"endOffset": 42, "clusterId": "c"})
     states = [{"name": "backup", "state": {"terminated": {"exitCode": 0, "message": said}}}]
     uid = job["metadata"]["uid"]

@@ -17,7 +17,7 @@ from quorate_operator import drill as drill_module
 from quorate_operator.backups import plan, status
 from quorate_operator.backups.manifests import drill, workload
 from quorate_operator.backups.plan import BackupObserved, BackupPlan, plan_backup
-from quorate_operator.backups.resource import BackupResource
+from quorate_operator.backups.resource import BACKUP_LABEL, BackupResource
 from quorate_operator.job_state import JobRun
 from quorate_operator.kube import Kube, path
 from quorate_operator.resource import QuorumResource
@@ -259,7 +259,7 @@ async def test_drills_run_beside_a_continuous_backup(api: tuple[Store, Kube]) ->
     cron = lab.found("CronJob", "b-drill")
     assert cron is not None
     owner: Any = {"ownerReferences": [{"controller": True, "uid": cron["metadata"]["uid"]}]}
-    job = lab.put("Job", "drill-now", metadata=owner, status={})
+    job = lab.put("Job", "drill-now", {BACKUP_LABEL: "b"}, metadata=owner, status={})
     ended = {"exitCode": 1, "message": "quorate: error: the backup is damaged"}
     states = [{"name": "drill", "state": {"terminated": ended}}]
     uid = job["metadata"]["uid"]

@@ -6,6 +6,7 @@ import datetime as dt
 
 import pytest
 from prometheus_client.utils import floatToGoString
+from quorate_operator.backups.resource import BACKUP_LABEL
 from quorate_operator.kube import Kube, path
 from quorate_operator.metrics import OperatorMetrics
 
@@ -29,7 +30,8 @@ def run(lab: Lab, cron: str, name: str, mode: str, said: str, *, succeeds: bool,
     kind = "Complete" if succeeds else "Failed"
     ended = {"type": kind, "status": "True", "lastTransitionTime": at}
     metadata = {**owner, "creationTimestamp": at}
-    job = lab.put("Job", name, metadata=metadata, status={"conditions": [ended]})
+    labels = {BACKUP_LABEL: "b"}
+    job = lab.put("Job", name, labels, metadata=metadata, status={"conditions": [ended]})
     state = {"terminated": {"exitCode": 0 if succeeds else 1, "message": said}}
     states = [{"name": "backup", "state": state}]
     lab.pod(f"{name}-x", mode, job["metadata"]["uid"], containerStatuses=states)

@@ -33,24 +33,31 @@ class Owned:
     def has_unwanted(self, kind: str, name: str) -> bool:
         """Whether the Quorum's own object of that name is to be deleted. Raises KubeError.
 
-        The deletion of a Service takes as long as that of its load balancer.
+        The deletion of a Service takes as long as that of its load balancer. One that has lost its
+        labels is not found: a request for each name that a Service could have would be too many.
         """
-        found = self.find(kind, name)
+        found = self._listed_services().get(name) if kind == "Service" else self.find(kind, name)
         if found is None or not is_controlled_by(found, self._quorum.uid):
             return False
         return not found["metadata"].get("deletionTimestamp")
 
     def find(self, kind: str, name: str) -> Object | None:
         """Return the object of that name, whoever owns it, or None. Raises KubeError."""
-        namespace = self._quorum.namespace
-        if kind != "Service":
-            if (kind, name) not in self._found:
-                self._found[kind, name] = self._kube.get(kind, namespace, name)
-            return self._found[kind, name]
-        if self._services is None:  # one request in place of one for each node
-            found = self._kube.list(kind, namespace)
+        if kind == "Service" and name in self._listed_services():
+            return self._listed_services()[name]
+        if (kind, name) not in self._found:
+            self._found[kind, name] = self._kube.get(kind, self._quorum.namespace, name)
+        return self._found[kind, name]
+
+    def _listed_services(self) -> dict[str, Object]:
+        """The Services with the Quorum's labels, by name: one request in place of one for each
+        node. Without the labels it would return those of all Quorums of the namespace.
+        """
+        if self._services is None:
+            namespace, labels = self._quorum.namespace, naming.selector_text(self._quorum.name)
+            found = self._kube.list("Service", namespace, labels)
             self._services = {each["metadata"]["name"]: each for each in found}
-        return self._services.get(name)
+        return self._services
 
     def external_addresses(self, quorum: QuorumResource) -> dict[int, ExternalAddress]:
         """Where clients outside the cluster reach the nodes, by ordinal. Raises KubeError.
@@ -66,7 +73,8 @@ class Owned:
     def claims(self) -> tuple[dict[int, Object], frozenset[int]]:
         """Return the Quorum's volume claims by ordinal, and the ordinals with a foreign claim.
         Claims outlive the StatefulSet and have no owner reference to the Quorum, so the name and
-        the labels identify them. Raises KubeError.
+        the labels identify them. All claims of the namespace are listed, because a claim without
+        the labels would be mounted as well. Raises KubeError.
         """
         quorum, kind = self._quorum, "PersistentVolumeClaim"
         labels = naming.selector(quorum.name).items()

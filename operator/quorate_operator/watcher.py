@@ -31,6 +31,8 @@ LONG_WATCH_S = 1800
 connection dies silently, the loop's next read of all objects finds what it missed.
 """
 PAUSE_MAX_S = 30.0
+KEPT_METADATA = ("name", "namespace", "uid", "resourceVersion", "labels")
+"""What a watcher keeps of an object: enough to notice a change, and to name its Quorum."""
 FORBIDDEN_MAX = 5
 """After so many in a row, the operator lacks the permission. An API server that has just started
 forbids everything until it has read the Roles.
@@ -102,7 +104,7 @@ class KindWatcher:
     """Calls `changed` for each object that was added, changed or deleted (its second argument).
 
     namespace: "" for all. For a deleted object that no event reported, `changed` gets the last
-    known metadata.
+    known metadata, `KEPT_METADATA`.
     """
 
     def __init__(
@@ -187,7 +189,9 @@ class KindWatcher:
         if is_deleted:
             self._known.pop(uid, None)
         else:
-            self._known[uid] = {"metadata": found["metadata"]}
+            metadata = found["metadata"]
+            kept = {name: metadata[name] for name in KEPT_METADATA if name in metadata}
+            self._known[uid] = {"metadata": kept}
         self._changed(found, is_deleted)
 
 

@@ -118,6 +118,50 @@ async def test_claims_that_an_earlier_quorum_left_are_its_own(api: tuple[Store, 
     assert not seen.observed.conflicts
 
 
+async def test_services_of_other_quorums_are_not_read(
+    api: tuple[Store, Kube], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A namespace with 100 Quorums has 1,000 Services."""
+    _, kube = api
+    quorum = created(kube, tls={"enabled": False})
+    await step(kube, quorum)
+    for ordinal in range(naming.NODES_MAX):
+        metadata: Object = {"name": f"other-{ordinal}", "labels": naming.labels("other")}
+        kube.create("Service", "lab", {"kind": "Service", "metadata": metadata}, "test")
+    read: list[Object] = []
+    list_all = kube.list
+
+    def listed(kind: str, *where: str, **how: str) -> list[Object]:
+        found = list_all(kind, *where, **how)
+        read.extend(found if kind == "Service" else ())
+        return found
+
+    monkeypatch.setattr(kube, "list", listed)
+    seen = await Observer(kube).observe(quorum, None)
+    assert not [name for name in seen.observed.stale if name.startswith("Service/")]
+    assert {each["metadata"]["name"] for each in read} == {
+        naming.service("q"),
+        *(naming.node_service("q", ordinal) for ordinal in range(naming.NODES_MAX)),
+    }
+
+
+async def test_a_foreign_object_is_found_although_it_lacks_the_labels(
+    api: tuple[Store, Kube],
+) -> None:
+    """A Service of the name that a node needs, and a claim that a removed voter would mount."""
+    _, kube = api
+    quorum = created(kube, tls={"enabled": False})
+    foreign(kube, "Service", "q-1")
+    foreign(kube, "PersistentVolumeClaim", naming.claim("q", 5))
+    seen = await Observer(kube).observe(quorum, None)
+    assert [text.partition(" ")[0] for text in seen.observed.conflicts] == [
+        "PersistentVolumeClaim/data-q-5",
+        "Service/q-1",
+    ]
+    assert seen.observed.foreign_volumes == {5}
+    assert "Service/q-1" not in seen.observed.stale
+
+
 async def test_a_name_that_is_taken_meanwhile_is_left_alone(api: tuple[Store, Kube]) -> None:
     """Between looking and acting: creating fails, and what was replaced is not changed."""
     _, kube = api

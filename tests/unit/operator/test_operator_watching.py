@@ -88,6 +88,36 @@ def test_a_version_that_is_too_old_leads_to_a_list(watched: Watched) -> None:
     assert watched.seen == ["-a", "b", "e"]
 
 
+def test_a_deleted_object_is_reported_with_its_labels(watched: Watched) -> None:
+    """They name its Quorum. A list has no managedFields, and the watcher keeps few fields."""
+    kept: Object = {"name": "a", "labels": {"quorum": "q"}}
+    metadata: Object = {**kept, "managedFields": [{}], "annotations": {"large": "text"}}
+    watched.kube.create("ConfigMap", "lab", {"metadata": metadata}, "test")
+    assert "managedFields" not in watched.kube.list("ConfigMap", "lab")[0]["metadata"]
+    told: list[Object] = []
+    kind = WatchedKind("ConfigMap", lambda found: "q")
+    watcher = KindWatcher(watched.kube, kind, "lab", lambda found, _: told.append(found))
+
+    def follow() -> None:
+        watchers = len(watched.store.watchers)
+        thread = threading.Thread(target=watcher.follow, daemon=True)
+        thread.start()
+        while len(watched.store.watchers) == watchers:
+            threading.Event().wait(0.01)
+        watched.store.watchers[-1].put({"type": "END"})
+        thread.join(10)
+
+    follow()
+    watched.store.remove(f"{MAPS}/a")
+    watched.store.compacted = watched.store.version
+    with pytest.raises(KubeError):
+        watcher.follow()
+    follow()
+    added, deleted = told
+    names = ("name", "namespace", "uid", "resourceVersion", "labels")
+    assert deleted == {"metadata": {name: added["metadata"][name] for name in names}}
+
+
 def test_delays_grow_to_a_limit_and_differ() -> None:
     now = 0.0
     one, other = Backoff(lambda: now), Backoff(lambda: now)

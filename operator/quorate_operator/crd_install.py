@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import logging
 
-from quorate_operator import crd
 from quorate_operator.backups import crd as backup_crd
-from quorate_operator.kube import Kube, KubeError
+from quorate_operator.crd import quorum_schema
+from quorate_operator.kube.api import Kube, KubeError
 from quorate_operator.naming import REVISION_ANNOTATION, Object
 
 LOGGER = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ ATTEMPTS = 5
 
 def definitions() -> list[Object]:
     """The CRDs of this version."""
-    return [crd.definition(), backup_crd.definition()]
+    return [quorum_schema.definition(), backup_crd.definition()]
 
 
 def revision_of(definition: Object) -> int:

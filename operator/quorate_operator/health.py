@@ -14,7 +14,7 @@ from http import HTTPStatus
 
 from quorate.process.http import HttpListener, HttpResponse
 
-from quorate_operator.lease import LeaderLease
+from quorate_operator.kube.lease import LeaderLease
 from quorate_operator.metrics import CONTENT_TYPE, OperatorMetrics
 
 BEAT_S = 1.0

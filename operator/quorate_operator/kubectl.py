@@ -54,13 +54,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The entry point `kubectl-quorate`."""
     options = parser().parse_args(arguments)
     try:
-        from quorate_operator import kubectl_commands  # noqa: PLC0415
+        from quorate_operator.plugin import commands  # noqa: PLC0415
     except ImportError as error:
         text = f"{error.name or error} is not installed: pip install 'quorate[operator]'"
         return _failed(text)
     try:
-        print(kubectl_commands.run(options))
-    except kubectl_commands.PluginError as error:
+        print(commands.run(options))
+    except commands.PluginError as error:
         return _failed(str(error))
     except BrokenPipeError:
         sys.stderr.close()  # the reader, such as `head`, has ended

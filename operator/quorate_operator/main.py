@@ -28,13 +28,13 @@ from tenacity import before_sleep_log, retry_if_exception, wait_random_exponenti
 from tenacity.asyncio import AsyncRetrying
 
 from quorate_operator import crd_install
-from quorate_operator.act import LeaseLostError
 from quorate_operator.backups.loop import BackupLoop
-from quorate_operator.claims import NamespaceClaims
+from quorate_operator.control.act import LeaseLostError
+from quorate_operator.control.claims import NamespaceClaims
+from quorate_operator.control.loop import Operator
 from quorate_operator.health import Heartbeat, listener
-from quorate_operator.kube import Kube, KubeError
-from quorate_operator.lease import LeaderLease
-from quorate_operator.loop import Operator
+from quorate_operator.kube.api import Kube, KubeError
+from quorate_operator.kube.lease import LeaderLease
 from quorate_operator.metrics import OperatorMetrics
 from quorate_operator.naming import Object
 

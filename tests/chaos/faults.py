@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from quorate_operator.certificates import Pair, issue, node_hosts
+from quorate_operator.objects.certificates import Pair, issue, node_hosts
 
 from tests.cluster.lab import Lab, run
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from quorate_operator.certificates import issue, new_authority, node_hosts
+from quorate_operator.objects.certificates import issue, new_authority, node_hosts
 
 from tests.cluster import figures
 from tests.cluster.conftest import STEADY, namespace

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from quorate_operator import crd
+from quorate_operator.crd import quorum_schema
 from quorate_operator.crd_install import revision_of
 
 from tests import earlier
@@ -155,7 +155,7 @@ def upgrade(lab: Lab, *values: str) -> None:
     """The commands of the page, in their order."""
     lab.paste(STOP)
     lab.paste(APPLY_CRDS, NAMES)
-    assert installed_revision() == crd.REVISION
+    assert installed_revision() == quorum_schema.REVISION
     lab.paste(" ".join((UPGRADE, *(f"--set {each}" for each in values))))
 
 
@@ -243,5 +243,5 @@ def test_an_upgrade_can_be_taken_back(
     assert [len(each) for each in watched.seen.values()] == [2, 2, 2], watched.seen
     assert watched.away_max <= 1
     assert (lab.status["clusterId"], lab.directories()) == (cluster, directories)
-    assert installed_revision() == crd.REVISION
+    assert installed_revision() == quorum_schema.REVISION
     load.finish()

@@ -20,7 +20,7 @@ from quorate.cli.workload import Workload
 from quorate.raft.types import ReplicaKey
 from quorate.rpc.client.quorum_client import AdminError, QuorumClient
 from quorate.rpc.tls import TlsConfig
-from quorate_operator import certificates
+from quorate_operator.objects import certificates
 
 from tests.integration.support import HOST, Node, Quorum
 from tests.integration.test_leader_stops import leader_after

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from quorate_operator import crd_pod, crd_takeover, external
+from quorate_operator.crd import external, pod_schema, takeover_schema
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = ROOT / "charts/quorate/values.schema.json"
@@ -30,15 +30,15 @@ LEFT_OUT = ("description", "default", "format")
 
 def definitions() -> dict[str, Any]:
     """The definitions, which refer to each other where they are equal."""
-    selector = _strict(crd_pod.label_selector(), {})
+    selector = _strict(pod_schema.label_selector(), {})
     parts = {"labelSelector": selector}
-    parts["podTerm"] = _strict(crd_pod.pod_term(), parts)
-    template = crd_pod.pod_template()
-    parts["peers"] = _strict(crd_pod.peers(""), parts)
+    parts["podTerm"] = _strict(pod_schema.pod_term(), parts)
+    template = pod_schema.pod_template()
+    parts["peers"] = _strict(pod_schema.peers(""), parts)
     for name in SHARED:
         parts[name] = _strict(template["properties"][name], parts)
     parts["podTemplate"] = _strict(template, parts)
-    parts["takeover"] = _strict(crd_takeover.takeover(), parts)
+    parts["takeover"] = _strict(takeover_schema.takeover(), parts)
     parts["external"] = _strict(external.external_access(), parts)
     return parts
 

@@ -25,7 +25,7 @@ from quorate.rpc.client.quorum_client import QuorumClient
 from quorate.rpc.errors import AdminError
 from quorate.rpc.metadata_client import MetadataClient
 from quorate.rpc.tls import TlsConfig
-from quorate_operator.broker_rights import rights
+from quorate_operator.objects.broker_rights import rights
 
 from tests.certificates import make_authority, make_certificate, needs_openssl
 from tests.integration.support import CLUSTER, HOST, here, succeed, until

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from quorate_operator import crd_pod, schema
 from quorate_operator.backups.resource import KIND, PLURAL
-from quorate_operator.crd_rules import QUANTITY, Schema, kept
-from quorate_operator.destination import destination
+from quorate_operator.crd import pod_schema, schema
+from quorate_operator.crd.destination import destination
+from quorate_operator.crd.rules import QUANTITY, Schema, kept
 
 REVISION = 2
 """The revision of the schema. Raise it with each change, and never use one twice."""
@@ -18,9 +18,9 @@ def _pod_template() -> Schema:
     return schema.object(
         "Fields of the pods.",
         {
-            "resources": crd_pod.resources("Resources of the container."),
-            "nodeSelector": crd_pod.strings("As in a pod.", maxProperties=32),
-            "tolerations": crd_pod.tolerations(),
+            "resources": pod_schema.resources("Resources of the container."),
+            "nodeSelector": pod_schema.strings("As in a pod.", maxProperties=32),
+            "tolerations": pod_schema.tolerations(),
         },
         default={},
     )
@@ -31,7 +31,7 @@ def _drill() -> Schema:
         "Restore drills: a Job restores the newest state to a volume of its pod, and opens it.",
         {
             "schedule": schema.text("A cron expression, in UTC.", pattern=CRON, maxLength=128),
-            "resources": crd_pod.resources(
+            "resources": pod_schema.resources(
                 "Resources of the container. ephemeral-storage covers the restored state."
             ),
             "volumeSize": schema.text(

@@ -37,14 +37,14 @@ from quorate_operator.backups.plan import (
     plan_backup,
 )
 from quorate_operator.backups.resource import KIND, BackupResource
-from quorate_operator.claims import NamespaceClaims
-from quorate_operator.events import EventRecorder
-from quorate_operator.kube import Kube, KubeError
-from quorate_operator.manifests import stamp_of
+from quorate_operator.control.claims import NamespaceClaims
+from quorate_operator.control.watcher import LONG_WATCH_S, KindWatcher, WatchedKind
+from quorate_operator.kube.api import Kube, KubeError
+from quorate_operator.kube.events import EventRecorder
+from quorate_operator.kube.writer import ActionFailedError, LeaseLostError, ObjectWriter
 from quorate_operator.metrics import ReportedBackup
 from quorate_operator.naming import Object
-from quorate_operator.watcher import LONG_WATCH_S, KindWatcher, WatchedKind
-from quorate_operator.writer import ActionFailedError, LeaseLostError, ObjectWriter
+from quorate_operator.objects.manifests import stamp_of
 
 LOGGER = logging.getLogger(__name__)
 

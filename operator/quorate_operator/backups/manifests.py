@@ -8,7 +8,7 @@ Quorum.
 
 from __future__ import annotations
 
-from quorate_operator import manifests, naming
+from quorate_operator import naming
 from quorate_operator.backups.resource import (
     BACKUP_LABEL,
     DRILL,
@@ -16,7 +16,8 @@ from quorate_operator.backups.resource import (
     BackupResource,
 )
 from quorate_operator.naming import HTTP_PORT, Object
-from quorate_operator.resource import QuorumResource
+from quorate_operator.objects import manifests
+from quorate_operator.objects.resource import QuorumResource
 
 COMPONENT = "backup"
 DRILL_COMPONENT = "backup-drill"

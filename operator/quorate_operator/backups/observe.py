@@ -14,15 +14,15 @@ from quorate_operator import naming
 from quorate_operator.backups.manifests import selector_text
 from quorate_operator.backups.plan import BackupObserved, BackupPage
 from quorate_operator.backups.resource import DRILL, MODE_LABEL, BackupResource
-from quorate_operator.given_secrets import unlabelled
-from quorate_operator.job_state import JobRun, created, job_run
-from quorate_operator.kube import Kube
+from quorate_operator.kube.api import Kube
+from quorate_operator.kube.job_state import JobRun, created, job_run
+from quorate_operator.kube.ownership import conflict, is_controlled_by
+from quorate_operator.kube.pod_state import pod_ip, pod_problem
 from quorate_operator.naming import HTTP_PORT, Object
-from quorate_operator.owned import labels_of
-from quorate_operator.ownership import conflict, is_controlled_by
-from quorate_operator.pod_state import pod_ip, pod_problem
-from quorate_operator.progress import read_page
-from quorate_operator.resource import QuorumResource
+from quorate_operator.objects.resource import QuorumResource
+from quorate_operator.observation.given_secrets import unlabelled
+from quorate_operator.observation.owned import labels_of
+from quorate_operator.observation.progress import read_page
 
 TEXT_CHARACTERS_MAX = 500
 LocatePod = Callable[[Object], tuple[str, int]]

@@ -13,12 +13,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from quorate_operator import manifests
 from quorate_operator.backups.manifests import drill, workload
 from quorate_operator.backups.resource import BackupResource
-from quorate_operator.job_state import JobRun
+from quorate_operator.kube.job_state import JobRun
 from quorate_operator.naming import Object
-from quorate_operator.resource import QuorumResource
+from quorate_operator.objects import manifests
+from quorate_operator.objects.resource import QuorumResource
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from quorate_operator import naming
-from quorate_operator.destination import Destination
+from quorate_operator.crd.destination import Destination
 from quorate_operator.naming import API_VERSION, Object
 
 KIND = "QuorumBackup"

@@ -15,9 +15,9 @@ from typing import Any
 
 from quorate_operator.backups.plan import BackupObserved, BackupPlan, BackupReason
 from quorate_operator.backups.resource import BackupResource
-from quorate_operator.job_state import JobRun
+from quorate_operator.kube.job_state import JobRun
 from quorate_operator.naming import Object
-from quorate_operator.status import Said, written
+from quorate_operator.observation.status import Said, written
 
 NOT_OBSERVED = "ObservationFailed"
 OTHER_CLUSTER = "OtherCluster"

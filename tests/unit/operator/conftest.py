@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from quorate_operator import manifests
-from quorate_operator.kube import Kube
+from quorate_operator.kube.api import Kube
+from quorate_operator.objects import manifests
 
 from tests.unit.operator.fake_api import Store, api_server, created
 from tests.unit.operator.fake_nodes import CLUSTER, FakeNodes, serving

@@ -22,8 +22,8 @@ from urllib.parse import parse_qs, urlsplit
 
 from kubernetes import client
 from quorate_operator import naming
-from quorate_operator.kube import RESOURCES, Kube
-from quorate_operator.resource import QuorumResource
+from quorate_operator.kube.api import RESOURCES, Kube
+from quorate_operator.objects.resource import QuorumResource
 
 Object = dict[str, Any]
 PLURALS = {resource.plural for resource in RESOURCES.values()}

@@ -14,7 +14,7 @@ import grpc.aio
 from quorate.rpc.fields import directory_to_wire
 from quorate.v1 import common_pb2, quorum_pb2
 from quorate_operator import naming
-from quorate_operator.kube import path
+from quorate_operator.kube.api import path
 
 from tests.unit.operator.fake_api import Object, Store
 

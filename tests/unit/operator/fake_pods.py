@@ -12,8 +12,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from quorate_operator import manifests, naming
-from quorate_operator.kube import path
+from quorate_operator import naming
+from quorate_operator.kube.api import path
+from quorate_operator.objects import manifests
 
 from tests.processes import HOST, QUORATE, Process, free_ports
 from tests.unit.operator.fake_api import Object, Store

@@ -18,9 +18,9 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from quorate.raft.types import ReplicaKey
-from quorate_operator import plan as p
 from quorate_operator.naming import NodeIds
-from quorate_operator.values import ActionFailure, targets
+from quorate_operator.planning import plan as p
+from quorate_operator.planning.values import ActionFailure, targets
 
 CLUSTER = "cluster"
 Planner = Callable[[p.Desired, p.Observed], p.Action | None]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from quorate_operator import certificates
-from quorate_operator.kube import Kube, KubeError
-from quorate_operator.lease import LeaderLease
-from quorate_operator.loop import Operator, _Worker
+from quorate_operator.control.loop import Operator, _Worker
+from quorate_operator.kube.api import Kube, KubeError
+from quorate_operator.kube.lease import LeaderLease
+from quorate_operator.objects import certificates
 
 from tests.unit.operator.fake_api import Object, RefusedError, Store
 from tests.unit.operator.fake_nodes import FakeNodes

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from quorate_operator import naming, recovery
+from quorate_operator import naming
 from quorate_operator.backups.manifests import drill, workload
-from quorate_operator.destination import Destination
-from quorate_operator.kube import Kube, path
+from quorate_operator.crd.destination import Destination
+from quorate_operator.kube.api import Kube, path
+from quorate_operator.objects import recovery
 
 from tests.unit.operator.fake_api import Object, Store
 from tests.unit.operator.test_operator_objects import resource as quorum

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from quorate.common.identifiers import INTERNAL_TOPICS
 from quorate.metadata.authorizer import Operation, ResourceType
-from quorate_operator.broker_rights import ASKED, lacking, rights
+from quorate_operator.objects.broker_rights import ASKED, lacking, rights
 
 ONE, OTHER = "User:CN=broker-0", "User:CN=client-kafka-101"
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from quorate_operator import kubectl, naming
-from quorate_operator.kube import Kube, path
+from quorate_operator.kube.api import Kube, path
 
 from tests.processes import free_ports
 from tests.tools.documents import documents

@@ -5,13 +5,14 @@ from __future__ import annotations
 import datetime as dt
 
 import pytest
-from quorate_operator import authority as a
-from quorate_operator import certificates, naming
-from quorate_operator import plan as p
-from quorate_operator.act import ActionFailedError, Actor
-from quorate_operator.kube import Kube
-from quorate_operator.observe import Observer
-from quorate_operator.resource import QuorumResource
+from quorate_operator import naming
+from quorate_operator.control.act import ActionFailedError, Actor
+from quorate_operator.kube.api import Kube
+from quorate_operator.objects import authority as a
+from quorate_operator.objects import certificates
+from quorate_operator.objects.resource import QuorumResource
+from quorate_operator.observation.observe import Observer
+from quorate_operator.planning import plan as p
 
 from tests.unit.operator.fake_api import Store
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from quorate_operator import manifests
-from quorate_operator import plan as p
-from quorate_operator.budget import stale_budget, with_voters
-from quorate_operator.kube import path
+from quorate_operator.kube.api import path
 from quorate_operator.naming import Object
-from quorate_operator.resource import QuorumResource
+from quorate_operator.objects import manifests
+from quorate_operator.objects.budget import stale_budget, with_voters
+from quorate_operator.objects.resource import QuorumResource
+from quorate_operator.planning import plan as p
 
 from tests.unit.operator.fake_nodes import FakeNodes
 from tests.unit.operator.stepping import Lab

@@ -16,9 +16,11 @@ from typing import Any
 
 import pytest
 import yaml
-from quorate_operator import certificates, crd, naming
+from quorate_operator import naming
+from quorate_operator.crd import quorum_schema
 from quorate_operator.metrics import OperatorMetrics
-from quorate_operator.resource import QuorumResource
+from quorate_operator.objects import certificates
+from quorate_operator.objects.resource import QuorumResource
 
 from tests.cluster.lab import CHART, TOOLS, helm_program
 from tests.tools import values_schema
@@ -121,7 +123,7 @@ def test_the_quorum_satisfies_its_own_schema(helm: str) -> None:
         'quorum.clients=[{"name":"app","superUser":true}]',
     )
     spec = rendered(helm, *values, *ISSUER, *MIGRATION)["Quorum/x"]["spec"]
-    version = crd.definition()["spec"]["versions"][0]
+    version = quorum_schema.definition()["spec"]["versions"][0]
     schema = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
     _check(spec, schema, "spec")
 
@@ -163,7 +165,7 @@ def test_the_name_of_a_release_is_not_cut(helm: str) -> None:
 def test_the_manifest_may_leave_the_number_of_voters_open(helm: str) -> None:
     """A tool that applies it again does not undo `kubectl scale`. A new Quorum has three."""
     assert "replicas" not in rendered(helm, "quorum.replicas=null")["Quorum/x"]["spec"]
-    version = crd.definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    version = quorum_schema.definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     spec = version["properties"]["spec"]
     assert spec["properties"]["replicas"]["default"] == 3
     assert "replicas" not in spec["required"]

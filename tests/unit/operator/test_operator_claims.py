@@ -7,11 +7,11 @@ import logging
 from typing import Any
 
 import pytest
-from quorate_operator import loop
-from quorate_operator.claims import TIMES, NamespaceClaims
-from quorate_operator.kube import Kube
-from quorate_operator.lease import LeaderLease
-from quorate_operator.loop import UNCLAIMED_S, Operator, _Worker
+from quorate_operator.control import loop
+from quorate_operator.control.claims import TIMES, NamespaceClaims
+from quorate_operator.control.loop import UNCLAIMED_S, Operator, _Worker
+from quorate_operator.kube.api import Kube
+from quorate_operator.kube.lease import LeaderLease
 from quorate_operator.main import LEASE_NAME
 
 from tests.unit.operator.fake_api import Object, RefusedError, Store, created

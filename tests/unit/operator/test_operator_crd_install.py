@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from quorate_operator import crd_install
 from quorate_operator.crd_install import apply_crds, definitions, revision_of
-from quorate_operator.kube import Kube
+from quorate_operator.kube.api import Kube
 from quorate_operator.naming import REVISION_ANNOTATION, Object
 
 from tests.unit.operator.fake_api import RefusedError, Store

@@ -8,11 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from quorate_operator import naming, status, windows
-from quorate_operator import plan as p
-from quorate_operator.observe import Snapshot
-from quorate_operator.pod_state import keeps_volumes
-from quorate_operator.resource import QuorumResource
+from quorate_operator import naming
+from quorate_operator.kube.pod_state import keeps_volumes
+from quorate_operator.objects.resource import QuorumResource
+from quorate_operator.observation import status
+from quorate_operator.observation.observe import Snapshot
+from quorate_operator.planning import plan as p
+from quorate_operator.planning import windows
 
 from tests.unit.operator.fake_api import Object
 from tests.unit.operator.fake_nodes import REVISION, FakeNodes

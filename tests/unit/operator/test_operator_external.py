@@ -9,14 +9,16 @@ from typing import Any
 
 import pytest
 from cryptography import x509
-from quorate_operator import certificates as c
-from quorate_operator import crd, external, manifests, naming
-from quorate_operator import plan as p
-from quorate_operator.authority import secret_files
-from quorate_operator.kube import path
-from quorate_operator.made import as_made
-from quorate_operator.resource import QuorumResource
-from quorate_operator.values import ActionFailure
+from quorate_operator import naming
+from quorate_operator.crd import external, quorum_schema
+from quorate_operator.kube.api import path
+from quorate_operator.objects import certificates as c
+from quorate_operator.objects import manifests
+from quorate_operator.objects.authority import secret_files
+from quorate_operator.objects.made import as_made
+from quorate_operator.objects.resource import QuorumResource
+from quorate_operator.planning import plan as p
+from quorate_operator.planning.values import ActionFailure
 
 from tests.processes import free_ports
 from tests.unit.operator.fake_api import Object, created
@@ -208,7 +210,7 @@ def test_a_template_has_one_placeholder(template: str, is_valid: bool) -> None:
 
 
 def test_the_schema_has_the_fields_that_are_read() -> None:
-    schema = crd.definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    schema = quorum_schema.definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     spec = schema["properties"]["spec"]
     fields = spec["properties"]["external"]
     assert fields["required"] == ["type"]

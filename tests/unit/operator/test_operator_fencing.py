@@ -10,13 +10,14 @@ from dataclasses import replace
 
 import pytest
 from quorate.raft.types import ReplicaKey
-from quorate_operator import manifests, naming
-from quorate_operator import plan as p
-from quorate_operator.kube import path
-from quorate_operator.made import as_made, fenced_by
+from quorate_operator import naming
+from quorate_operator.kube.api import path
+from quorate_operator.objects import manifests
+from quorate_operator.objects.made import as_made, fenced_by
+from quorate_operator.objects.resource import QuorumResource
+from quorate_operator.planning import plan as p
+from quorate_operator.planning.values import ActionFailure
 from quorate_operator.pod import PodError, is_fenced
-from quorate_operator.resource import QuorumResource
-from quorate_operator.values import ActionFailure
 
 from tests.processes import free_ports
 from tests.unit.operator.fake_nodes import FakeNodes

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 from quorate.raft.types import ReplicaKey
-from quorate_operator import plan as p
-from quorate_operator import status
-from quorate_operator.observe import Snapshot
-from quorate_operator.resource import QuorumResource
+from quorate_operator.objects.resource import QuorumResource
+from quorate_operator.observation import status
+from quorate_operator.observation.observe import Snapshot
+from quorate_operator.planning import plan as p
 
 from tests.unit.operator.model import Disk, Pod, act, events, guarded, healthy, observe
 from tests.unit.operator.test_operator_plan import (

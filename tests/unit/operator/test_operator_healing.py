@@ -12,13 +12,16 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
-from quorate_operator import authority as a
-from quorate_operator import certificates, loop, manifests, naming, status
-from quorate_operator import plan as p
-from quorate_operator.act import ActionFailedError
-from quorate_operator.observe import Snapshot
-from quorate_operator.resource import QuorumResource
-from quorate_operator.values import ActionFailure
+from quorate_operator import naming
+from quorate_operator.control import loop
+from quorate_operator.control.act import ActionFailedError
+from quorate_operator.objects import authority as a
+from quorate_operator.objects import certificates, manifests
+from quorate_operator.objects.resource import QuorumResource
+from quorate_operator.observation import status
+from quorate_operator.observation.observe import Snapshot
+from quorate_operator.planning import plan as p
+from quorate_operator.planning.values import ActionFailure
 
 from tests.unit.operator.fake_api import Object, RefusedError, created
 from tests.unit.operator.fake_nodes import CLUSTER, FakeNodes

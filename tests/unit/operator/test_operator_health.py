@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from quorate.telemetry.logs import LogFormat, LogLevel
 from quorate_operator import health, main
+from quorate_operator.control.loop import Operator
 from quorate_operator.health import Heartbeat, listener
-from quorate_operator.kube import Kube, KubeError
-from quorate_operator.lease import LeaderLease, LeaseTimes
-from quorate_operator.loop import Operator
+from quorate_operator.kube.api import Kube, KubeError
+from quorate_operator.kube.lease import LeaderLease, LeaseTimes
 from quorate_operator.metrics import OperatorMetrics
 
 from tests.unit.operator.fake_api import RefusedError, Store, created
@@ -229,19 +229,19 @@ def test_the_log_has_the_level_and_the_format_of_the_options(
     capsys: pytest.CaptureFixture[str], logging_restored: None
 ) -> None:
     main.configure_logging(LogLevel.DEBUG, LogFormat.JSON)
-    for name in ("quorate_operator.loop", "quorate.operator", "urllib3"):
+    for name in ("quorate_operator.control.loop", "quorate.operator", "urllib3"):
         logging.getLogger(name).debug("of %s", name)
     lines: list[dict[str, Any]] = [
         json.loads(line) for line in capsys.readouterr().err.splitlines()
     ]
     assert [each["message"] for each in lines] == [
-        "of quorate_operator.loop",
+        "of quorate_operator.control.loop",
         "of quorate.operator",
     ]
     assert set(lines[0]) == {"time", "level", "logger", "message"}
     main.configure_logging(LogLevel.ERROR, LogFormat.TEXT)
-    logging.getLogger("quorate_operator.loop").warning("quiet")
-    logging.getLogger("quorate_operator.loop").error("loud")
+    logging.getLogger("quorate_operator.control.loop").warning("quiet")
+    logging.getLogger("quorate_operator.control.loop").error("loud")
     (line,) = capsys.readouterr().err.splitlines()
     assert line.endswith("ERROR loud")
 

@@ -9,16 +9,17 @@ from dataclasses import replace
 
 import pytest
 from cryptography.x509 import load_pem_x509_certificate
-from quorate_operator import manifests, naming
-from quorate_operator import plan as p
-from quorate_operator.act import ActionFailedError, Actor, LeaseLostError
-from quorate_operator.authority import secret_files
-from quorate_operator.certificates import Pair, is_due
-from quorate_operator.kube import Kube, KubeError
-from quorate_operator.lease import LeaderLease, LeaseTimes
-from quorate_operator.loop import Operator
-from quorate_operator.observe import Observer
-from quorate_operator.resource import QuorumResource
+from quorate_operator import naming
+from quorate_operator.control.act import ActionFailedError, Actor, LeaseLostError
+from quorate_operator.control.loop import Operator
+from quorate_operator.kube.api import Kube, KubeError
+from quorate_operator.kube.lease import LeaderLease, LeaseTimes
+from quorate_operator.objects import manifests
+from quorate_operator.objects.authority import secret_files
+from quorate_operator.objects.certificates import Pair, is_due
+from quorate_operator.objects.resource import QuorumResource
+from quorate_operator.observation.observe import Observer
+from quorate_operator.planning import plan as p
 
 from tests.unit.operator.fake_api import Object, Store, api_server, created
 

@@ -7,13 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from quorate_operator import authority as a
-from quorate_operator import loop, naming
-from quorate_operator import plan as p
-from quorate_operator.backoff import LASTS_S, Backoff
-from quorate_operator.kube import path
-from quorate_operator.ownership import last_manager
-from quorate_operator.values import ActionFailure
+from quorate_operator import naming
+from quorate_operator.control import loop
+from quorate_operator.control.backoff import LASTS_S, Backoff
+from quorate_operator.kube.api import path
+from quorate_operator.kube.ownership import last_manager
+from quorate_operator.objects import authority as a
+from quorate_operator.planning import plan as p
+from quorate_operator.planning.values import ActionFailure
 
 from tests.unit.operator.fake_api import Object, created
 from tests.unit.operator.fake_nodes import FakeNodes

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from quorate_operator import naming
-from quorate_operator.kube import Kube, KubeError, path
+from quorate_operator.kube.api import Kube, KubeError, path
 from quorate_operator.main import LEASE_NAME
 
 from tests.processes import Process, until

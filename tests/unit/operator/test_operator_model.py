@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from quorate_operator import plan as p
+from quorate_operator.planning import plan as p
 
 from tests.unit.operator.model import Explored, World, explore, healthy, unguarded, without
 

@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 from quorate.raft.types import ReplicaKey
-from quorate_operator import manifests, naming
-from quorate_operator import plan as p
-from quorate_operator.claim_state import observed_claim
-from quorate_operator.kube import path
-from quorate_operator.made import as_made
-from quorate_operator.resource import QuorumResource
-from quorate_operator.values import ActionFailure, ObservedClaim
-from quorate_operator.writer import ActionFailedError
+from quorate_operator import naming
+from quorate_operator.kube.api import path
+from quorate_operator.kube.writer import ActionFailedError
+from quorate_operator.objects import manifests
+from quorate_operator.objects.claim_state import observed_claim
+from quorate_operator.objects.made import as_made
+from quorate_operator.objects.resource import QuorumResource
+from quorate_operator.planning import plan as p
+from quorate_operator.planning.values import ActionFailure, ObservedClaim
 
 from tests.unit.operator.fake_api import Object, RefusedError
 from tests.unit.operator.fake_nodes import FakeNodes

@@ -13,11 +13,15 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from quorate.controller.config import CONTROLLER
 from quorate.metadata.authorizer import CLUSTER, AclAuthorizer, Operation
-from quorate_operator import certificates as c
-from quorate_operator import crd, crd_rules, manifests, naming, status
-from quorate_operator.broker_rights import rights
-from quorate_operator.ownership import handed_over
-from quorate_operator.resource import QuorumResource
+from quorate_operator import naming
+from quorate_operator.crd import quorum_schema
+from quorate_operator.crd import rules as crd_rules
+from quorate_operator.kube.ownership import handed_over
+from quorate_operator.objects import certificates as c
+from quorate_operator.objects import manifests
+from quorate_operator.objects.broker_rights import rights
+from quorate_operator.objects.resource import QuorumResource
+from quorate_operator.observation import status
 
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 CHART = Path(__file__).parents[3] / "charts" / "quorate"
@@ -577,11 +581,11 @@ def test_who_applies_owns_what_was_created_but_for_the_replicas() -> None:
 def test_the_chart_carries_this_definition() -> None:
     """`quorate-operator --print-crd` makes it."""
     found = yaml.safe_load((CHART / "crds" / "quorums.quorate.dev.yaml").read_text())
-    assert found == crd.definition()
+    assert found == quorum_schema.definition()
 
 
 def test_storage_says_which_of_its_fields_cannot_change() -> None:
-    schema = crd.definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    schema = quorum_schema.definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     storage = schema["properties"]["spec"]["properties"]["storage"]
     found = [each["rule"] for each in schema["x-kubernetes-validations"]]
     rules = [rule for rule in found if "spec.storage" in rule]
@@ -603,5 +607,5 @@ def test_a_size_that_is_no_quantity_is_rejected_at_once(size: str, is_valid: boo
 
 def test_every_status_condition_is_described() -> None:
     assert status.__doc__ is not None
-    for name in crd.CONDITIONS:
+    for name in quorum_schema.CONDITIONS:
         assert f"{name}:" in status.__doc__

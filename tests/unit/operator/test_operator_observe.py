@@ -15,15 +15,16 @@ from quorate.raft.messages import CurrentLeader, DescribeQuorumResponse, Replica
 from quorate.raft.types import ReplicaKey, Voter, VoterSet
 from quorate.records.metadata import ZkMigrationState
 from quorate.rpc.wire.values import QuorumDescription
-from quorate_operator import observe, pod_state, progress, status
-from quorate_operator.plan import Observed, OperatorPlan
-from quorate_operator.progress import (
+from quorate_operator.kube import pod_state
+from quorate_operator.objects.resource import QuorumResource
+from quorate_operator.observation import observe, progress, status
+from quorate_operator.observation.progress import (
     PAGE_BYTES_MAX,
     MigrationProgress,
     parse_progress,
     read_progress,
 )
-from quorate_operator.resource import QuorumResource
+from quorate_operator.planning.plan import Observed, OperatorPlan
 
 from tests.unit.operator.test_operator_objects import MIGRATION, resource
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from quorate.raft.types import ReplicaKey
-from quorate_operator import plan as p
 from quorate_operator.naming import NODES_MAX, NodeIds
+from quorate_operator.planning import plan as p
 
 IDS = NodeIds(3000)
 """As where a cluster of Kafka moves in: what goes by ordinals and what goes by ids differs here."""

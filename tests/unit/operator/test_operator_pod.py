@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from quorate.cli.broker_settings import load_broker
 from quorate.controller.config_reader import load_config
-from quorate_operator import manifests, naming, pod
-from quorate_operator.certificates import Issuer, new_authority
-from quorate_operator.resource import QuorumResource
+from quorate_operator import naming, pod
+from quorate_operator.objects import manifests
+from quorate_operator.objects.certificates import Issuer, new_authority
+from quorate_operator.objects.resource import QuorumResource
 
 ENVIRONMENT = {
     "QUORATE_POD_NAME": "my-meta-7",

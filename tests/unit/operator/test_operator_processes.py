@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 from quorate.cli.workload import Workload
 from quorate.rpc.client.quorum_client import QuorumClient
-from quorate_operator import naming, status
-from quorate_operator import plan as p
-from quorate_operator.act import ActionFailedError, Actor
-from quorate_operator.kube import Kube, path
-from quorate_operator.observe import Observer
-from quorate_operator.resource import QuorumResource
+from quorate_operator import naming
+from quorate_operator.control.act import ActionFailedError, Actor
+from quorate_operator.kube.api import Kube, path
+from quorate_operator.objects.resource import QuorumResource
+from quorate_operator.observation import status
+from quorate_operator.observation.observe import Observer
+from quorate_operator.planning import plan as p
 
 from tests.integration.support import here as run_command
 from tests.unit.backup.backup_support import CLUSTER as OLD_CLUSTER

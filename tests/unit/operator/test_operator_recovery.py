@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 from quorate.raft.types import ReplicaKey
-from quorate_operator import naming, pod, recovery, status
-from quorate_operator import plan as p
-from quorate_operator.act import Actor
-from quorate_operator.job_state import JobRun
-from quorate_operator.kube import Kube, path
-from quorate_operator.observe import Observer, Snapshot
-from quorate_operator.resource import QuorumResource
+from quorate_operator import naming, pod
+from quorate_operator.control.act import Actor
+from quorate_operator.kube.api import Kube, path
+from quorate_operator.kube.job_state import JobRun
+from quorate_operator.objects import recovery
+from quorate_operator.objects.resource import QuorumResource
+from quorate_operator.observation import status
+from quorate_operator.observation.observe import Observer, Snapshot
+from quorate_operator.planning import plan as p
 
 from tests.unit.operator.fake_api import Object, Store, created
 from tests.unit.operator.test_operator_objects import resource

@@ -12,11 +12,11 @@ import pytest
 import quorate_operator
 from quorate.raft.types import ReplicaKey
 from quorate.v1 import common_pb2, quorum_pb2
-from quorate_operator import plan as p
-from quorate_operator.act import ActionFailedError, Actor
+from quorate_operator.control.act import ActionFailedError, Actor
 from quorate_operator.naming import NodeIds
-from quorate_operator.observe import Snapshot
-from quorate_operator.resource import QuorumResource
+from quorate_operator.objects.resource import QuorumResource
+from quorate_operator.observation.observe import Snapshot
+from quorate_operator.planning import plan as p
 
 from tests.unit.operator.fake_api import api_server
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from quorate_operator import naming
-from quorate_operator import plan as p
-from quorate_operator.resource import QuorumResource
-from quorate_operator.settings import problem_of_config
+from quorate_operator.objects.resource import QuorumResource
+from quorate_operator.observation.settings import problem_of_config
+from quorate_operator.planning import plan as p
 
 from tests.unit.operator.fake_nodes import FakeNodes
 from tests.unit.operator.stepping import Lab

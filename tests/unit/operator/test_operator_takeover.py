@@ -12,11 +12,13 @@ import pytest
 from quorate.controller.config_reader import load_config
 from quorate.raft.types import ReplicaKey
 from quorate.rpc.wire.limits import format_address, parse_address
-from quorate_operator import crd_takeover, manifests, pod
-from quorate_operator import plan as p
+from quorate_operator import pod
+from quorate_operator.crd import takeover_schema
 from quorate_operator.naming import NodeIds
-from quorate_operator.resource import QuorumResource
-from quorate_operator.takeover import TakeoverPhase, phase
+from quorate_operator.objects import manifests
+from quorate_operator.objects.resource import QuorumResource
+from quorate_operator.planning import plan as p
+from quorate_operator.planning.takeover import TakeoverPhase, phase
 
 CLUSTER = "yFPgY5iXQYqr5sMxfdxu0Q"
 SPEC: dict[str, Any] = {
@@ -462,7 +464,7 @@ def test_an_older_definition_may_have_accepted_it(change: dict[str, Any], said: 
 def test_the_api_server_accepts_only_addresses_that_can_be_parsed(
     address: str, parsed: tuple[str, int] | None
 ) -> None:
-    assert bool(re.search(crd_takeover.ADDRESS, address)) == (parsed is not None)
+    assert bool(re.search(takeover_schema.ADDRESS, address)) == (parsed is not None)
     if parsed is not None:
         assert parse_address(address) == parsed
 

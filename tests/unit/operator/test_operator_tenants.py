@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from quorate_operator import manifests, naming, status
-from quorate_operator import plan as p
-from quorate_operator.act import Actor
-from quorate_operator.kube import Kube
-from quorate_operator.observe import Observer, Snapshot
-from quorate_operator.resource import QuorumResource
+from quorate_operator import naming
+from quorate_operator.control.act import Actor
+from quorate_operator.kube.api import Kube
+from quorate_operator.objects import manifests
+from quorate_operator.objects.resource import QuorumResource
+from quorate_operator.observation import status
+from quorate_operator.observation.observe import Observer, Snapshot
+from quorate_operator.planning import plan as p
 
 from tests.unit.operator.fake_api import Object, Store, created
 from tests.unit.operator.test_operator_objects import resource
@@ -147,7 +149,7 @@ async def test_an_owner_reference_that_only_looks_right_gives_nothing_to_the_ope
 
 def test_an_empty_uid_owns_nothing() -> None:
     """As of a resource that was never read from the server."""
-    from quorate_operator.ownership import is_controlled_by
+    from quorate_operator.kube.ownership import is_controlled_by
 
     found = forged({"kind": "Quorum", "name": "q", "uid": "", "controller": True})
     assert not is_controlled_by(found, "")

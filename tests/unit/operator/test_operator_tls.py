@@ -15,10 +15,10 @@ from quorate.controller.unformatted import UnformattedNode
 from quorate.rpc.client.quorum_client import QuorumClient, UnreachableError
 from quorate.rpc.server.grpc_server import RpcServer, start_server
 from quorate.rpc.tls import TlsConfig
-from quorate_operator import certificates as c
 from quorate_operator import naming, pod
-from quorate_operator.authority import Authority
-from quorate_operator.identity import GivenIdentity, Identity
+from quorate_operator.control.identity import GivenIdentity, Identity
+from quorate_operator.objects import certificates as c
+from quorate_operator.objects.authority import Authority
 
 from tests.processes import free_ports
 from tests.unit.operator.fake_api import created

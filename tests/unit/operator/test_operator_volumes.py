@@ -7,13 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from quorate_operator import manifests, naming
-from quorate_operator import plan as p
-from quorate_operator.claim_state import bytes_of, observed_claim
-from quorate_operator.kube import path
-from quorate_operator.made import as_made
-from quorate_operator.resource import QuorumResource
-from quorate_operator.values import ActionFailure, ExpandVolume, ObservedClaim
+from quorate_operator import naming
+from quorate_operator.kube.api import path
+from quorate_operator.objects import manifests
+from quorate_operator.objects.claim_state import bytes_of, observed_claim
+from quorate_operator.objects.made import as_made
+from quorate_operator.objects.resource import QuorumResource
+from quorate_operator.planning import plan as p
+from quorate_operator.planning.values import ActionFailure, ExpandVolume, ObservedClaim
 
 from tests.unit.operator.fake_api import Object
 from tests.unit.operator.fake_nodes import FakeNodes

@@ -12,14 +12,15 @@ from typing import Any
 
 import pytest
 from kubernetes.client import Configuration
-from quorate_operator import loop, main, naming, watcher
-from quorate_operator import plan as p
-from quorate_operator.kube import Kube, path
-from quorate_operator.lease import LeaderLease
-from quorate_operator.loop import Operator
+from quorate_operator import main, naming
+from quorate_operator.control import loop, watcher
+from quorate_operator.control.loop import Operator
+from quorate_operator.control.watcher import WATCHED_SECRETS, KindWatcher
+from quorate_operator.kube.api import Kube, path
+from quorate_operator.kube.lease import LeaderLease
 from quorate_operator.metrics import OperatorMetrics
-from quorate_operator.pod_creation import creation_errors
-from quorate_operator.watcher import WATCHED_SECRETS, KindWatcher
+from quorate_operator.observation.pod_creation import creation_errors
+from quorate_operator.planning import plan as p
 
 from tests.unit.operator.fake_api import Object, RefusedError, Store, created
 from tests.unit.operator.fake_nodes import FakeNodes

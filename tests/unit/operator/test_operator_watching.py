@@ -6,11 +6,12 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from quorate_operator import backoff, events
-from quorate_operator.backoff import Backoff
-from quorate_operator.events import EventRecorder
-from quorate_operator.kube import Kube, KubeError
-from quorate_operator.watcher import KindWatcher, WatchedKind
+from quorate_operator.control import backoff
+from quorate_operator.control.backoff import Backoff
+from quorate_operator.control.watcher import KindWatcher, WatchedKind
+from quorate_operator.kube import events
+from quorate_operator.kube.api import Kube, KubeError
+from quorate_operator.kube.events import EventRecorder
 
 from tests.unit.operator.fake_api import Object, Store, created
 

@@ -9,9 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from quorate_operator import crd_pod, manifests, naming, recovery
-from quorate_operator import plan as p
-from quorate_operator.resource import QuorumResource
+from quorate_operator import naming
+from quorate_operator.crd import pod_schema
+from quorate_operator.objects import manifests, recovery
+from quorate_operator.objects.resource import QuorumResource
+from quorate_operator.planning import plan as p
 
 from tests.cluster.lab import CHART
 from tests.unit.operator.test_operator_plan import key, node, quorum
@@ -106,23 +108,23 @@ def test_further_variables_come_after_the_operators() -> None:
 
 def test_no_further_variable_has_the_name_of_an_operators() -> None:
     """Nor can one make a pod, which has a private key, run other code."""
-    item = crd_pod.pod_template()["properties"]["extraEnv"]["items"]
+    item = pod_schema.pod_template()["properties"]["extraEnv"]["items"]
     rules = [each["rule"] for each in item["x-kubernetes-validations"]]
-    assert f"!self.name.matches('{crd_pod.OWN_VARIABLE}')" in rules
+    assert f"!self.name.matches('{pod_schema.OWN_VARIABLE}')" in rules
     (container,) = template()["spec"]["containers"]
     names = [each["name"] for each in container["env"]]
     code = ("PYTHONPATH", "PATH", "LD_PRELOAD")
     for name in (*names, naming.FENCED_VARIABLE, *code, "SSLKEYLOGFILE"):
-        assert re.match(crd_pod.OWN_VARIABLE, name), name
+        assert re.match(pod_schema.OWN_VARIABLE, name), name
     for name in ("OTEL_EXPORTER_OTLP_ENDPOINT", "HTTPS_PROXY", "TZ", "GRPC_VERBOSITY"):
-        assert not re.match(crd_pod.OWN_VARIABLE, name), name
+        assert not re.match(pod_schema.OWN_VARIABLE, name), name
     assert set(item["properties"]) == {"name", "value", "valueFrom"}
     assert set(item["properties"]["valueFrom"]["properties"]) == {"fieldRef"}, "no Secrets"
 
 
 def test_the_chart_rejects_the_same_variables() -> None:
     text = (CHART / "values.schema.json").read_text()
-    assert f'"not": {{"pattern": "{crd_pod.OWN_VARIABLE}"}}' in text
+    assert f'"not": {{"pattern": "{pod_schema.OWN_VARIABLE}"}}' in text
 
 
 # --- labels ---------------------------------------------------------------------------------------
@@ -193,11 +195,11 @@ def test_labels_of_the_pods_win_over_common_ones_and_the_operators_over_both() -
     ],
 )
 def test_keys_that_others_own_are_rejected(key: str, is_owned: bool) -> None:
-    assert bool(re.search(crd_pod.OWNED_LABEL, key)) == is_owned
-    rules = [each["rule"] for each in crd_pod.common_labels()["x-kubernetes-validations"]]
-    assert f"self.all(key, !key.matches('{crd_pod.OWNED_LABEL}'))" in rules
+    assert bool(re.search(pod_schema.OWNED_LABEL, key)) == is_owned
+    rules = [each["rule"] for each in pod_schema.common_labels()["x-kubernetes-validations"]]
+    assert f"self.all(key, !key.matches('{pod_schema.OWNED_LABEL}'))" in rules
     names = json.loads((CHART / "values.schema.json").read_text())["properties"]["commonLabels"]
-    assert names["propertyNames"]["not"]["pattern"] == crd_pod.OWNED_LABEL
+    assert names["propertyNames"]["not"]["pattern"] == pod_schema.OWNED_LABEL
 
 
 # --- a member moves to another zone ---------------------------------------------------------------

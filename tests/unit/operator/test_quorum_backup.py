@@ -15,19 +15,20 @@ import yaml
 from quorate.backup.manifest import ArchivedRun, BackupManifest
 from quorate.cli.backup_health import BackupHealth
 from quorate.common.config_types import Address
-from quorate_operator import destination, naming
+from quorate_operator import naming
 from quorate_operator.backups import crd, plan, status
 from quorate_operator.backups.loop import ASK_S, READ_S, ROUND_S, UNAVAILABLE_S, BackupLoop
 from quorate_operator.backups.manifests import workload
 from quorate_operator.backups.observe import parse_page
 from quorate_operator.backups.plan import BackupObserved, BackupPlan, plan_backup
 from quorate_operator.backups.resource import BACKUP_LABEL, BackupResource
-from quorate_operator.claims import NamespaceClaims
-from quorate_operator.job_state import JobRun
-from quorate_operator.kube import Kube, path
-from quorate_operator.lease import LeaderLease
+from quorate_operator.control.claims import NamespaceClaims
+from quorate_operator.crd import destination
+from quorate_operator.kube.api import Kube, path
+from quorate_operator.kube.job_state import JobRun
+from quorate_operator.kube.lease import LeaderLease
 from quorate_operator.main import LEASE_NAME
-from quorate_operator.resource import QuorumResource
+from quorate_operator.objects.resource import QuorumResource
 
 from tests.processes import HOST, free_ports
 from tests.unit.operator.fake_api import Object, RefusedError, Store, created

@@ -18,9 +18,9 @@ from quorate_operator.backups import plan, status
 from quorate_operator.backups.manifests import drill, workload
 from quorate_operator.backups.plan import BackupObserved, BackupPlan, plan_backup
 from quorate_operator.backups.resource import BACKUP_LABEL, BackupResource
-from quorate_operator.job_state import JobRun
-from quorate_operator.kube import Kube, path
-from quorate_operator.resource import QuorumResource
+from quorate_operator.kube.api import Kube, path
+from quorate_operator.kube.job_state import JobRun
+from quorate_operator.objects.resource import QuorumResource
 
 from tests.unit.backup.backup_support import WrittenLog, back_up
 from tests.unit.operator.fake_api import Object, Store

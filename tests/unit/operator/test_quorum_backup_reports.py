@@ -7,7 +7,7 @@ import datetime as dt
 import pytest
 from prometheus_client.utils import floatToGoString
 from quorate_operator.backups.resource import BACKUP_LABEL
-from quorate_operator.kube import Kube, path
+from quorate_operator.kube.api import Kube, path
 from quorate_operator.metrics import OperatorMetrics
 
 from tests.unit.operator.fake_api import Object, Store

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 from quorate_operator.backups import loop as backup_loop
 from quorate_operator.backups.loop import LIST_S, ROUND_S, _BackupWorker
-from quorate_operator.kube import Kube, path
+from quorate_operator.kube.api import Kube, path
 
 from tests.unit.operator.fake_api import Store
 from tests.unit.operator.test_quorum_backup import BUCKET, Lab

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 import yaml
-from quorate_operator import crd, naming
+from quorate_operator import naming
 from quorate_operator.backups.resource import KIND as BACKUP_KIND
-from quorate_operator.plan import Reason
+from quorate_operator.crd import quorum_schema
+from quorate_operator.planning.plan import Reason
 
 from tests.cluster.lab import CHART, helm_program
 from tests.tools.documents import ROOT, Block, blocks
@@ -189,7 +190,7 @@ def run_lua(script: str, found: Object) -> str:
 
 def test_the_health_checks_name_what_the_operator_reports() -> None:
     quorums, backups = scripts()["Quorum"], scripts()["QuorumBackup"]
-    assert set(re.findall(r"\bis\.(\w+)", quorums)) <= set(crd.CONDITIONS)
+    assert set(re.findall(r"\bis\.(\w+)", quorums)) <= set(quorum_schema.CONDITIONS)
     assert set(re.findall(r'reason == "(\w+)"', quorums)) <= {each.value for each in Reason}
     assert scripts().keys() == {naming.KIND, BACKUP_KIND}
     source = (ROOT / "operator/quorate_operator/backups/status.py").read_text()

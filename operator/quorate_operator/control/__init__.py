@@ -1,0 +1,1 @@
+"""The control loop: what wakes it, and how it acts."""

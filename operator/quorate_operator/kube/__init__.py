@@ -1,0 +1,1 @@
+"""The Kubernetes API, and what its objects say."""

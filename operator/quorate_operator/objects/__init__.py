@@ -1,0 +1,1 @@
+"""A Quorum's Kubernetes objects, and what they are made of."""

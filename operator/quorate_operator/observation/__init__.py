@@ -1,0 +1,1 @@
+"""What a Quorum's objects and nodes say, and its status."""

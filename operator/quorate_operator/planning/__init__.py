@@ -1,0 +1,1 @@
+"""What the operator does next, decided without I/O from what it observed."""

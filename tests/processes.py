@@ -22,7 +22,7 @@ from pathlib import Path
 from subprocess import PIPE
 from typing import IO, Any
 
-from quorate.cli import local_cluster
+from quorate.cli.local import local_cluster
 
 HOST = "127.0.0.1"
 WAIT_S = 30.0

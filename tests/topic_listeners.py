@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quorate.cli.local_cluster import LocalCluster, free_ports
+from quorate.cli.local.local_cluster import LocalCluster, free_ports
 
 from tests.processes import HOST
 

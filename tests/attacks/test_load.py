@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 
 import pytest
-from quorate.cli.workload import Workload
+from quorate.cli.local.workload import Workload
 from quorate.rpc.client.quorum_client import QuorumClient
 
 from tests.attacks.conftest import MakeQuorum

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from quorate.cli.demo import SNAPSHOTS, until
-from quorate.cli.local_cluster import LocalCluster, LocalNode
-from quorate.cli.workload import Workload
+from quorate.cli.local.demo import SNAPSHOTS, until
+from quorate.cli.local.local_cluster import LocalCluster, LocalNode
+from quorate.cli.local.workload import Workload
 from quorate.records.batch import iter_batches, iter_records
 from quorate.rpc.client.quorum_client import QuorumClient
 

@@ -21,8 +21,8 @@ from typing import Annotated, Any
 import confluent_kafka as rdkafka
 import typer
 import uvloop
-from quorate.cli.demo import until
-from quorate.cli.local_cluster import LocalCluster
+from quorate.cli.local.demo import until
+from quorate.cli.local.local_cluster import LocalCluster
 from quorate.rpc.client.quorum_client import QuorumClient
 from rich.progress import track
 

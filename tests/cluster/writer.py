@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from quorate.cli.workload import Workload
+from quorate.cli.local.workload import Workload
 from quorate.linearizability import Violation
 from quorate.rpc.client.quorum_client import ClientError, QuorumClient
 from quorate.rpc.tls import TlsConfig

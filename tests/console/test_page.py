@@ -17,7 +17,7 @@ from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 import pytest
-from quorate.cli.local_cluster import LocalCluster
+from quorate.cli.local.local_cluster import LocalCluster
 from quorate.common.endpoints import Endpoint
 from quorate.common.error_codes import ErrorCode
 from quorate.controller.formatting import random_uuid

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from quorate.cli.workload import Workload
+from quorate.cli.local.workload import Workload
 from quorate.log.config import LogConfig
 from quorate.log.meta_properties import MetaProperties
 from quorate.log.metadata_log import MetadataLog

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from quorate.broker.formatting import format_broker
-from quorate.cli.local_cluster import LocalNode
+from quorate.cli.local.local_cluster import LocalNode
 from quorate.records.batch import read_header
 
 from tests.integration.support import CLUSTER, assert_error, free_ports, quorate

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from quorate.broker.client import Producer
-from quorate.cli.local_cluster import LocalCluster
+from quorate.cli.local.local_cluster import LocalCluster
 from quorate.common.error_codes import ErrorCode
 from quorate.metadata.requests import CreateTopics, NewTopic
 from quorate.rpc.metadata_client import MetadataClient

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
-from quorate.cli.workload import Workload
+from quorate.cli.local.workload import Workload
 from quorate.raft.types import ReplicaKey
 from quorate.rpc.client.quorum_client import AdminError, QuorumClient
 from quorate.rpc.tls import TlsConfig

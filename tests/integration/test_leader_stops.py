@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from quorate.cli.workload import Workload
+from quorate.cli.local.workload import Workload
 from quorate.linearizability import HistoryChecker, Violation
 from quorate.raft.messages import DescribeQuorumResponse
 from quorate.rpc.client.quorum_client import QuorumClient

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from quorate.cli.workload import Workload
+from quorate.cli.local.workload import Workload
 from quorate.common.endpoints import Endpoint
 from quorate.controller.formatting import random_uuid
 from quorate.raft.messages import DescribeQuorumResponse

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from quorate.cli.local_cluster import LocalCluster
+from quorate.cli.local.local_cluster import LocalCluster
 from quorate.log.meta_properties import MetaProperties
 from quorate.rpc.client.quorum_client import QuorumClient
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from quorate.cli.workload import Workload
+from quorate.cli.local.workload import Workload
 from quorate.linearizability import HistoryChecker
 from quorate.rpc.client.quorum_client import QuorumClient
 

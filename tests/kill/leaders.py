@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from quorate.cli.demo import until
-from quorate.cli.local_cluster import LocalCluster
+from quorate.cli.local.demo import until
+from quorate.cli.local.local_cluster import LocalCluster
 from quorate.rpc.client.quorum_client import QuorumClient
 
 

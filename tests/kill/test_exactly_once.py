@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 
 import pytest
-from quorate.cli.demo import SNAPSHOTS, until
-from quorate.cli.local_cluster import LocalCluster
+from quorate.cli.local.demo import SNAPSHOTS, until
+from quorate.cli.local.local_cluster import LocalCluster
 from quorate.linearizability import HistoryChecker
 from quorate.rpc.client.quorum_client import QuorumClient
 

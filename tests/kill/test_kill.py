@@ -14,9 +14,9 @@ import statistics
 from pathlib import Path
 
 import pytest
-from quorate.cli.demo import SNAPSHOTS, until
-from quorate.cli.local_cluster import LocalCluster
-from quorate.cli.workload import Workload
+from quorate.cli.local.demo import SNAPSHOTS, until
+from quorate.cli.local.local_cluster import LocalCluster
+from quorate.cli.local.workload import Workload
 from quorate.controller.kafka.settings import KAFKA, PEER_PROTOCOLS
 from quorate.rpc.client.quorum_client import QuorumClient
 

@@ -18,8 +18,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from quorate.cli.demo import until
-from quorate.cli.local_cluster import LocalCluster
+from quorate.cli.local.demo import until
+from quorate.cli.local.local_cluster import LocalCluster
 from quorate.rpc.client.quorum_client import QuorumClient
 
 from tests.kill.contender import KEY

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import confluent_kafka as rdkafka
 import pytest
-from quorate.cli.demo import SNAPSHOTS, until
-from quorate.cli.local_cluster import LocalCluster
+from quorate.cli.local.demo import SNAPSHOTS, until
+from quorate.cli.local.local_cluster import LocalCluster
 from quorate.rpc.client.quorum_client import QuorumClient
 
 from tests.kill.leaders import caught_up, leader_of

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from quorate.broker.client import Producer, RecordReader
 from quorate.broker.replica_log import read_recovery_point, read_topic_id
-from quorate.cli.local_cluster import LocalCluster
+from quorate.cli.local.local_cluster import LocalCluster
 from quorate.common.error_codes import ErrorCode
 from quorate.common.identifiers import NO_NODE
 from quorate.metadata.requests import CreateTopics, NewTopic

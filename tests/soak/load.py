@@ -12,7 +12,7 @@ import contextlib
 import time
 from collections.abc import Sequence
 
-from quorate.cli.workload import Workload
+from quorate.cli.local.workload import Workload
 from quorate.linearizability import Rule, Violation
 from quorate.rpc.client.quorum_client import ClientError, QuorumClient
 

@@ -24,7 +24,7 @@ from typing import Annotated
 
 import quorate
 import typer
-from quorate.cli.workload import Workload
+from quorate.cli.local.workload import Workload
 from quorate.common.endpoints import Endpoint
 from quorate.controller.formatting import random_uuid
 from quorate.raft.types import ReplicaKey
@@ -48,7 +48,7 @@ STUCK_MS = 600_000
 
 PREPARED = """
 import sys
-import quorate.cli.controller, quorate.controller.main
+import quorate.cli.node.controller, quorate.controller.main
 from quorate.cli.main import main
 print("prepared", flush=True)
 sys.stdin.readline()

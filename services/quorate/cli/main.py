@@ -43,72 +43,80 @@ class Lazy(NamedTuple):
 
 COMMANDS: dict[str, Lazy] = {
     "quickstart": Lazy(
-        "quorate.cli.quickstart",
+        "quorate.cli.local.quickstart",
         "quickstart",
         "Run a quorum of real controllers on this machine.",
     ),
-    "storage": Lazy("quorate.cli.storage", "app", "Format storage directories and inspect them."),
-    "controller": Lazy("quorate.cli.controller", "controller", "Run a controller."),
-    "broker": Lazy("quorate.cli.broker", "broker", "Run a broker."),
+    "storage": Lazy(
+        "quorate.cli.node.storage", "app", "Format storage directories and inspect them."
+    ),
+    "controller": Lazy("quorate.cli.node.controller", "controller", "Run a controller."),
+    "broker": Lazy("quorate.cli.node.broker", "broker", "Run a broker."),
     "metadata-quorum": Lazy(
-        "quorate.cli.metadata_quorum",
+        "quorate.cli.quorum.metadata_quorum",
         "app",
         "Describe a quorum; add and remove controllers; move leadership.",
     ),
     "health": Lazy(
-        "quorate.cli.health",
+        "quorate.cli.quorum.health",
         "health",
         "Check the quorum: a leader, and a majority that has caught up.",
     ),
     "cluster": Lazy(
-        "quorate.cli.cluster", "app", "Show a cluster's id and nodes; unregister brokers."
+        "quorate.cli.quorum.cluster", "app", "Show a cluster's id and nodes; unregister brokers."
     ),
-    "features": Lazy("quorate.cli.features", "app", "Describe and change feature levels."),
+    "features": Lazy("quorate.cli.quorum.features", "app", "Describe and change feature levels."),
     "topics": Lazy(
-        "quorate.cli.topics", "app", "Create, describe, alter, delete and import topics."
+        "quorate.cli.topics.command", "app", "Create, describe, alter, delete and import topics."
     ),
     "configs": Lazy(
-        "quorate.cli.configs",
+        "quorate.cli.configs.command",
         "app",
         "Describe and alter configurations, quotas and SCRAM credentials.",
     ),
     "acls": Lazy("quorate.cli.acls", "app", "List, add and remove access control entries."),
     "metadata-shell": Lazy(
-        "quorate.cli.metadata_shell",
+        "quorate.cli.log.metadata_shell",
         "metadata_shell",
         "Explore the cluster metadata in a log or a checkpoint.",
     ),
     "dump-log": Lazy(
-        "quorate.cli.dump_log", "dump_log", "Print the contents of log segments and checkpoints."
+        "quorate.cli.log.dump_log",
+        "dump_log",
+        "Print the contents of log segments and checkpoints.",
     ),
     "read": Lazy(
-        "quorate.cli.read", "read", "Print the records of a running quorum; follow its log."
+        "quorate.cli.log.read", "read", "Print the records of a running quorum; follow its log."
     ),
     "recover": Lazy(
-        "quorate.cli.recover",
+        "quorate.cli.recovery.recover",
         "app",
         "Repair stopped directories: a lost majority, renamed endpoints, a damaged log.",
     ),
     "backup": Lazy(
-        "quorate.cli.backup", "app", "Archive the log of a running quorum; verify archives."
+        "quorate.cli.recovery.backup",
+        "app",
+        "Archive the log of a running quorum; verify archives.",
     ),
     "restore": Lazy(
-        "quorate.cli.restore", "restore", "Restore an archive into a new quorum, to any offset."
+        "quorate.cli.recovery.restore",
+        "restore",
+        "Restore an archive into a new quorum, to any offset.",
     ),
     "migrate": Lazy(
-        "quorate.cli.migrate",
+        "quorate.cli.recovery.migrate",
         "app",
         "Move a cluster out of ZooKeeper: plan, status, finalize, rollback.",
     ),
     "takeover": Lazy(
-        "quorate.cli.takeover",
+        "quorate.cli.recovery.takeover",
         "app",
         "Check whether Kafka's KRaft controllers can be replaced: check, config.",
     ),
     "bench": Lazy(
         "quorate.cli.bench.command", "bench", "Measure commits, failover, catch-up and memory."
     ),
-    "console": Lazy("quorate.cli.console", "console", "Serve the web console of a quorum."),
+    "console": Lazy("quorate.cli.node.console", "console", "Serve the web console of a quorum."),
     "pipeline": Lazy(
         "quorate.cli.pipeline", "app", "Read metadata logs as tables with Spark; audit them."
     ),

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from quorate.backup.archive import require_manifest
 from quorate.backup.stores import LocalStore
-from quorate.cli.backup_health import BackupHealth
 from quorate.cli.output import CommandError
+from quorate.cli.recovery.backup_health import BackupHealth
 from quorate.common.config_types import Address
 
 from tests.integration.support import QUORATE, assert_error, free_ports, here

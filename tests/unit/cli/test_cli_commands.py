@@ -19,10 +19,10 @@ from quorate import __version__
 from quorate.cli.bench.report import percentile
 from quorate.cli.connection import ConnectionOptions, plainly, resolve
 from quorate.cli.errors import explain, unknown_outcome
-from quorate.cli.features import feature_line
+from quorate.cli.local.quickstart import _sentence
 from quorate.cli.main import COMMANDS, main
 from quorate.cli.output import CommandError, UsageError, kafka_table
-from quorate.cli.quickstart import _sentence
+from quorate.cli.quorum.features import feature_line
 from quorate.common.config_types import Address
 from quorate.common.error_codes import ErrorCode
 from quorate.controller.config import CONTROLLER

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from quorate.cli.describe import (
+from quorate.cli.quorum.describe import (
     endpoint_text,
     from_leader,
     max_follower_lag,

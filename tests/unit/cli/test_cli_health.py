@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from quorate.cli.health import (
+from quorate.cli.quorum.health import (
     LAGGING_AFTER_MS,
     HealthStatus,
     QuorumHealth,

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from quorate.cli import acls, config_changes
-from quorate.cli.config_entities import (
+from quorate.cli import acls
+from quorate.cli.configs import changes
+from quorate.cli.configs.entities import (
     DEFAULT_MARK,
     Entity,
     EntityPart,
@@ -18,13 +19,13 @@ from quorate.cli.config_entities import (
     parse_entity,
     parse_file,
 )
-from quorate.cli.configs_text import Described
+from quorate.cli.configs.text import Described
+from quorate.cli.log.metadata_shell import Shell, _prompt
+from quorate.cli.log.metadata_tree import Directory, build_tree, draw
 from quorate.cli.main import main
-from quorate.cli.metadata_import import chosen_topics
-from quorate.cli.metadata_shell import Shell, _prompt
-from quorate.cli.metadata_tree import Directory, build_tree, draw
 from quorate.cli.output import CommandError, UsageError
-from quorate.cli.topics_text import topic_json, topic_lines
+from quorate.cli.topics.metadata_import import chosen_topics
+from quorate.cli.topics.text import topic_json, topic_lines
 from quorate.common.error_codes import ErrorCode
 from quorate.controller.bootstrap import write_bootstrap
 from quorate.metadata import requests as r
@@ -85,7 +86,7 @@ def test_properties_from_a_file(tmp_path: Path) -> None:
 
 def test_a_password_is_salted_and_never_sent() -> None:
     user = Entity((EntityPart("users", "alice"),))
-    made = config_changes.scram(
+    made = changes.scram(
         user, {"SCRAM-SHA-512": "iterations=5000,password=secret"}, ["SCRAM-SHA-256"]
     )
     assert made is not None
@@ -95,17 +96,17 @@ def test_a_password_is_salted_and_never_sent() -> None:
         "sha512", b"secret", upsertion.salt, 5000
     )
     assert made.deletions == (r.ScramDeletion("alice", 1),)
-    assert config_changes.scram(user, {"producer_byte_rate": "1"}, []) is None
+    assert changes.scram(user, {"producer_byte_rate": "1"}, []) is None
     for wrong in ("password=", "iterations=0,password=x", "iterations=x,password=y", "x=1", "x"):
         with pytest.raises(UsageError, match="SCRAM-SHA-256"):
-            config_changes.scram(user, {"SCRAM-SHA-256": wrong}, [])
+            changes.scram(user, {"SCRAM-SHA-256": wrong}, [])
     with pytest.raises(UsageError, match="belong to one user"):
-        config_changes.scram(Entity((EntityPart("ips", "1"),)), {"SCRAM-SHA-256": "password=x"}, [])
+        changes.scram(Entity((EntityPart("ips", "1"),)), {"SCRAM-SHA-256": "password=x"}, [])
 
 
 def test_quotas_of_users_and_clients() -> None:
     both = entity(["clients", "users"], [DEFAULT_MARK, "alice"])
-    made = config_changes.quotas(both, {"producer_byte_rate": "5"}, ["request_percentage"], True)
+    made = changes.quotas(both, {"producer_byte_rate": "5"}, ["request_percentage"], True)
     assert made == r.AlterClientQuotas(
         (
             r.QuotaChange(
@@ -116,7 +117,7 @@ def test_quotas_of_users_and_clients() -> None:
         True,
     )
     with pytest.raises(UsageError, match="Cannot parse"):
-        config_changes.quotas(both, {"producer_byte_rate": "x"}, [], False)
+        changes.quotas(both, {"producer_byte_rate": "x"}, [], False)
 
 
 # --- text -----------------------------------------------------------------------------------------

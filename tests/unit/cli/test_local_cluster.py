@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from quorate.cli import local_cluster
-from quorate.cli.local_cluster import LocalCluster, free_ports
+from quorate.cli.local import local_cluster
+from quorate.cli.local.local_cluster import LocalCluster, free_ports
 
 
 @pytest.fixture

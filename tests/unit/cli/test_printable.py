@@ -6,9 +6,11 @@ import json
 import unicodedata
 
 import pytest
-from quorate.cli import acls, describe, metadata_shell
-from quorate.cli.metadata_tree import Directory, build_tree
+from quorate.cli import acls
+from quorate.cli.log import metadata_shell
+from quorate.cli.log.metadata_tree import Directory, build_tree
 from quorate.cli.output import kafka_table, print_error, print_json, print_line, printable
+from quorate.cli.quorum import describe
 from quorate.common.endpoints import Endpoint
 from quorate.common.error_codes import ErrorCode
 from quorate.metadata.requests import Acl

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from quorate.cli.voter_changes import addition_problem, removal_problem
+from quorate.cli.quorum.voter_changes import addition_problem, removal_problem
 from quorate.common.endpoints import Endpoint
 from quorate.common.error_codes import ErrorCode
 from quorate.raft.messages import CurrentLeader, DescribeQuorumResponse, ReplicaStatus

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from quorate.cli.workload import Workload
+from quorate.cli.local.workload import Workload
 from quorate.rpc.client.quorum_client import QuorumClient
 from quorate_operator import naming
 from quorate_operator.control.act import ActionFailedError, Actor

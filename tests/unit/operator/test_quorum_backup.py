@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 from quorate.backup.manifest import ArchivedRun, BackupManifest
-from quorate.cli.backup_health import BackupHealth
+from quorate.cli.recovery.backup_health import BackupHealth
 from quorate.common.config_types import Address
 from quorate_operator import naming
 from quorate_operator.backups import crd, plan, status

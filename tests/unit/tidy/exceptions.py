@@ -17,7 +17,7 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
         "kernels": "Numba compiles these loops together; helpers in other modules cost a call each",
     },
     "function length": {
-        "quorum_schema._spec": "one literal: the schema of a Quorum spec, ordered as its documentation",
+        "quorum_schema._spec": "one literal, the schema of a Quorum, ordered as its documentation",
     },
     "import cycles": {},
     "ambiguous classes": {

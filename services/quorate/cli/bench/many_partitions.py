@@ -27,7 +27,7 @@ from pathlib import Path
 from quorate.cli.bench.quorum import BenchQuorum
 from quorate.cli.bench.report import Measurement, percentile
 from quorate.cli.bench.workloads import Bench, processor_seconds, resident_mib
-from quorate.cli.local_cluster import HOST, LocalCluster
+from quorate.cli.local.local_cluster import HOST, LocalCluster
 from quorate.cli.output import CommandError
 from quorate.common.endpoints import Endpoint
 from quorate.common.error_codes import ErrorCode

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from quorate.cli.local_cluster import LocalCluster
+from quorate.cli.local.local_cluster import LocalCluster
 from quorate.cli.output import CommandError
 from quorate.raft.messages import DescribeQuorumResponse
 from quorate.rpc.client.quorum_client import ClientError, QuorumClient

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from quorate.cli.metadata_tree import Directory, build_tree, draw
+from quorate.cli.log.metadata_tree import Directory, build_tree, draw
 from quorate.cli.output import (
     AsJson,
     CommandError,

@@ -325,7 +325,7 @@ def describe(
     as_json: AsJson = False,
 ) -> None:
     """Print topics, their partitions and their configurations."""
-    from quorate.cli import topics_text as text
+    from quorate.cli.topics import text
 
     only = [
         name
@@ -430,7 +430,7 @@ def import_topics(
     existing topic but another id, the import is rejected before anything is written. An interrupted
     import can be run again: existing topics stay unchanged.
     """
-    from quorate.cli.metadata_import import import_metadata
+    from quorate.cli.topics.metadata_import import import_metadata
 
     import_metadata(context, source, topic, dry_run=dry_run, as_json=as_json)
 

@@ -20,8 +20,8 @@ from pathlib import Path
 import typer
 
 from quorate.cli.connection import CHANGE_TIMEOUT_S
+from quorate.cli.log.metadata_shell import load_image
 from quorate.cli.metadata_run import check, progress_bar, run_metadata, topic_expression
-from quorate.cli.metadata_shell import load_image
 from quorate.cli.output import CommandError, print_result
 from quorate.common.error_codes import ErrorCode
 from quorate.common.features import METADATA_VERSION

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from quorate.cli.local_cluster import LocalCluster
+from quorate.cli.local.local_cluster import LocalCluster
+from quorate.cli.local.workload import Workload
 from quorate.cli.output import CommandError, print_json
-from quorate.cli.workload import Workload
 from quorate.raft.messages import DescribeQuorumResponse
 from quorate.raft.types import ReplicaKey
 from quorate.rpc.client.quorum_client import ClientError, QuorumClient

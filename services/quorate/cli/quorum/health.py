@@ -115,7 +115,7 @@ def _ask(context: typer.Context) -> QuorumHealth:
 
 def health_of(description: QuorumDescription) -> QuorumHealth:
     """Judge a description of the quorum."""
-    from quorate.cli.metadata_quorum import no_leader
+    from quorate.cli.quorum.metadata_quorum import no_leader
 
     response = description.response
     voters, majority = len(response.voter_set), response.voter_set.majority
@@ -138,7 +138,7 @@ def health_of(description: QuorumDescription) -> QuorumHealth:
 
 def impaired_voters(response: DescribeQuorumResponse) -> tuple[VoterHealth, ...]:
     """The voters that are offline or lag behind, in the leader's view."""
-    from quorate.cli.describe import leader_now_ms, leader_status, silent_voters
+    from quorate.cli.quorum.describe import leader_now_ms, leader_status, silent_voters
     from quorate.rpc.wire.limits import format_address
 
     now_ms, leader = leader_now_ms(response), leader_status(response)

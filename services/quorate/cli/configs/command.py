@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 import typer.core
 
-from quorate.cli.config_entities import (
+from quorate.cli.configs.entities import (
     DEFAULT_MARK,
     Entity,
     parse_additions,
@@ -158,12 +158,12 @@ def describe(
     as_json: AsJson = False,
 ) -> None:
     """Print the configuration of one entity, or of all entities of a type."""
-    from quorate.cli import configs_text
+    from quorate.cli.configs import text
 
     entity = options.parse(is_alter=False)
     found = run_metadata(
         context,
-        lambda client: configs_text.describe(client, entity, with_defaults=all_configs),
+        lambda client: text.describe(client, entity, with_defaults=all_configs),
         READ_TIMEOUT_S,
     )
     print_result(as_json, found.as_json(), *found.lines())
@@ -222,14 +222,14 @@ def _alter(
     *,
     dry_run: bool,
 ) -> None:
-    from quorate.cli import config_changes
+    from quorate.cli.configs import changes
 
     async def ask(client: MetadataClient) -> Any:
         if entity.resource_type is not None:
-            change = config_changes.configs(entity, added, deleted, dry_run)
+            change = changes.configs(entity, added, deleted, dry_run)
             return (await client.ask(change)).resources
-        scram = config_changes.scram(entity, added, deleted)
-        quotas = config_changes.quotas(entity, added, deleted, dry_run)
+        scram = changes.scram(entity, added, deleted)
+        quotas = changes.quotas(entity, added, deleted, dry_run)
         if scram is not None and quotas is not None:
             raise UsageError(ONE_KIND)
         if scram is not None:

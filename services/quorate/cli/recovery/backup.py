@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from quorate.backup.archiver import Archiver
     from quorate.backup.manifest import ArchivedRun, BackupManifest
     from quorate.backup.stores import ObjectStore
-    from quorate.cli.backup_health import BackupHealth
+    from quorate.cli.recovery.backup_health import BackupHealth
     from quorate.rpc.client.batch_reader import BatchReader
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False, no_args_is_help=True)
@@ -145,7 +145,7 @@ def create(
     from quorate.backup.archiver import SEGMENT_BYTES, Archiver
     from quorate.backup.retention import DAY_MS
     from quorate.backup.urls import open_store
-    from quorate.cli.backup_health import STALE_S, BackupHealth
+    from quorate.cli.recovery.backup_health import STALE_S, BackupHealth
 
     store = open_store(url, key_file)
     health = BackupHealth(max(STALE_S, 10 * interval_s))

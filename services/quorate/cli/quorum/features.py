@@ -17,14 +17,6 @@ from quorate.cli.connection import (
     connected,
     run,
 )
-from quorate.cli.feature_levels import (
-    feature_option,
-    numbered,
-    parse_features,
-    parse_release,
-    release_level,
-    release_option,
-)
 from quorate.cli.output import (
     AsJson,
     CommandError,
@@ -34,6 +26,14 @@ from quorate.cli.output import (
     print_json,
     print_line,
     print_result,
+)
+from quorate.cli.quorum.feature_levels import (
+    feature_option,
+    numbered,
+    parse_features,
+    parse_release,
+    release_level,
+    release_option,
 )
 
 if TYPE_CHECKING:

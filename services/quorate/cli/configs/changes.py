@@ -9,7 +9,7 @@ import hashlib
 import secrets
 from collections.abc import Mapping, Sequence
 
-from quorate.cli.config_entities import Entity
+from quorate.cli.configs.entities import Entity
 from quorate.cli.output import UsageError
 from quorate.common.scram import MECHANISM_NUMBERS
 from quorate.metadata.requests import (

@@ -19,7 +19,7 @@ from rich.table import Table
 from quorate.cli.output import AsJson, UsageError
 
 if TYPE_CHECKING:
-    from quorate.cli.local_cluster import LocalCluster
+    from quorate.cli.local.local_cluster import LocalCluster
     from quorate.rpc.client.quorum_client import QuorumClient
 
 DEFAULT_DIRECTORY = Path("quorate-quickstart")
@@ -101,12 +101,12 @@ def quickstart(
     if demo:
         if port is not None:
             raise UsageError("--port cannot be used with --demo: the demo uses free ports")
-        from quorate.cli.demo import run_demo
+        from quorate.cli.local.demo import run_demo
 
         if directory is not None and directory.exists() and any(directory.iterdir()):
             raise UsageError(f"--dir {directory}: the demo requires a new or empty folder")
         raise typer.Exit(run_demo(directory, as_json=as_json))
-    from quorate.cli.local_cluster import LocalCluster
+    from quorate.cli.local.local_cluster import LocalCluster
 
     folder = directory or DEFAULT_DIRECTORY
     cluster = LocalCluster(folder, kafka_listener=kafka_listener, first_port=port)
@@ -137,7 +137,7 @@ def _check_options(
 
 def _prepare(cluster: LocalCluster, controllers: int, brokers: int, zookeeper: str | None) -> None:
     """Load the folder's cluster, or create it if the folder has none."""
-    from quorate.cli.local_cluster import MigratedCluster
+    from quorate.cli.local.local_cluster import MigratedCluster
 
     if cluster.exists:
         cluster.load()
@@ -151,7 +151,7 @@ def _prepare(cluster: LocalCluster, controllers: int, brokers: int, zookeeper: s
         return
     first = 1
     if zookeeper is not None:
-        from quorate.cli.migrate import read_cluster_id
+        from quorate.cli.recovery.migrate import read_cluster_id
 
         cluster.migration = MigratedCluster(zookeeper, read_cluster_id(zookeeper))
         first = FIRST_MIGRATING

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from quorate.cli.backup import KeyFile, Url
 from quorate.cli.option_groups import with_groups
 from quorate.cli.output import (
     AsJson,
@@ -22,6 +21,7 @@ from quorate.cli.output import (
     print_line,
     print_warning,
 )
+from quorate.cli.recovery.backup import KeyFile, Url
 from quorate.cli.settings_file import ConfigFile, load
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from quorate.cli.config_entities import RESOURCE_TYPES, Entity, EntityPart
+from quorate.cli.configs.entities import RESOURCE_TYPES, Entity, EntityPart
 from quorate.cli.metadata_run import check, chunks
 from quorate.common.scram import MECHANISM_NAMES
 from quorate.metadata import requests as r

@@ -5,7 +5,7 @@ A dry run that succeeds means that the change would be accepted now. The leader 
 
 from __future__ import annotations
 
-from quorate.cli.describe import silent_voters
+from quorate.cli.quorum.describe import silent_voters
 from quorate.raft.messages import DescribeQuorumResponse
 from quorate.raft.types import ReplicaKey
 

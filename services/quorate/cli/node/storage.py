@@ -7,14 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from quorate.cli.feature_levels import (
-    feature_option,
-    numbered,
-    parse_features,
-    parse_release,
-    release_level,
-    release_option,
-)
 from quorate.cli.output import (
     AsJson,
     CommandError,
@@ -22,6 +14,14 @@ from quorate.cli.output import (
     print_json,
     print_result,
     print_warning,
+)
+from quorate.cli.quorum.feature_levels import (
+    feature_option,
+    numbered,
+    parse_features,
+    parse_release,
+    release_level,
+    release_option,
 )
 from quorate.cli.settings_file import ConfigFile, load
 

@@ -99,7 +99,7 @@ def describe(
         raise UsageError("describe takes either --status or --replication")
     if human_readable and not replication:
         raise UsageError("The option --human-readable is only supported along with --replication")
-    from quorate.cli import describe as text
+    from quorate.cli.quorum import describe as text
 
     description, software = _describe_with_software(context, ask=replication)
     cluster_id, response = description.cluster_id, description.response
@@ -125,7 +125,7 @@ def _describe_with_software(
     context: typer.Context, *, ask: bool
 ) -> tuple[QuorumDescription, dict[int, Software]]:
     """Describe the quorum and, if `ask`, the software of each replica by its id."""
-    from quorate.cli.software import find_software
+    from quorate.cli.quorum.software import find_software
 
     async def both(client: QuorumClient) -> tuple[QuorumDescription, dict[int, Software]]:
         description = await client.describe_quorum()
@@ -187,8 +187,8 @@ def add_controller(
     path = config_file or options.command_config
     options.command_config = options.command_config or path
     config = load(path, "--config, the properties of the controller to add,")
-    from quorate.cli.describe import endpoint_text
-    from quorate.cli.voter_changes import addition_problem
+    from quorate.cli.quorum.describe import endpoint_text
+    from quorate.cli.quorum.voter_changes import addition_problem
     from quorate.log.meta_properties import MetaProperties
     from quorate.raft.types import ReplicaKey
 
@@ -254,7 +254,7 @@ def remove_controller(
 
     Stop a controller with controller.quorum.auto.join.enable first, or it will join again.
     """
-    from quorate.cli.voter_changes import removal_problem
+    from quorate.cli.quorum.voter_changes import removal_problem
 
     if yes and not force:
         raise UsageError("--yes is only supported along with --force")
@@ -306,8 +306,8 @@ def transfer_leadership(
 
 def _confirm_forced(context: typer.Context, key: ReplicaKey, *, ask: bool) -> None:
     """Warn which voters must return before the removal of `key` commits; confirm if `ask`."""
-    from quorate.cli.describe import silent_voters
-    from quorate.cli.voter_changes import missing_after_removal
+    from quorate.cli.quorum.describe import silent_voters
+    from quorate.cli.quorum.voter_changes import missing_after_removal
 
     response = _leaders_view(context)
     missing = missing_after_removal(response, key)
@@ -349,7 +349,7 @@ def _voter(context: typer.Context, controller_id: int, directory_id: str | None)
 def _change_json(
     key: ReplicaKey, dry_run: bool, endpoints: tuple[Endpoint, ...] | None = None
 ) -> dict[str, object]:
-    from quorate.cli.describe import endpoint_text
+    from quorate.cli.quorum.describe import endpoint_text
 
     places = {} if endpoints is None else {"endpoints": [endpoint_text(e) for e in endpoints]}
     return {

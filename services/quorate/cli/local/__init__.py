@@ -1,0 +1,1 @@
+"""Quorums of real processes on this machine."""

@@ -1,0 +1,1 @@
+"""Commands that run a node, and prepare what it runs on."""

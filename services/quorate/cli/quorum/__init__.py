@@ -1,0 +1,1 @@
+"""Commands that describe and change a running quorum."""

@@ -1,0 +1,1 @@
+"""Commands for backups, repairs, migrations and takeovers."""

@@ -7,4 +7,4 @@ from contextlib import suppress
 
 # Without the extra `spark` there is no data source. An error would fail those of other packages.
 with suppress(ImportError):
-    from quorate.spark.source import QuorateSource as DefaultSource  # noqa: F401
+    from quorate.spark.source.data_source import QuorateSource as DefaultSource  # noqa: F401

@@ -30,8 +30,8 @@ from quorate.records.control import decode_control, encode_control
 from quorate.records.errors import RecordsError
 from quorate.rpc.wire import convert, convert_append
 from quorate.rpc.wire.codecs import CODECS
-from quorate.spark import framing
-from quorate.spark.columns import LEDGER, ChunkOrigin, rows
+from quorate.spark.decoding import framing
+from quorate.spark.decoding.columns import LEDGER, ChunkOrigin, rows
 from quorate.spark.errors import DamagedError
 from quorate.spark.options import OFFSET_MAX
 from quorate.v1 import common_pb2, quorum_pb2, raft_pb2

@@ -17,10 +17,10 @@ import pytest
 from quorate.common.batch_layout import HEADER_SIZE
 from quorate.records.batch import build_data_batch, stamp
 from quorate.records.metadata import encode
-from quorate.spark import framing, kernels
-from quorate.spark.envelope import read_records
+from quorate.spark.decoding import framing, kernels
+from quorate.spark.decoding.envelope import read_records
+from quorate.spark.decoding.rendering import declared
 from quorate.spark.errors import DamagedError
-from quorate.spark.rendering import declared
 
 from tests.spark import arbitrary
 

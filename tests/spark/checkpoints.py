@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from quorate.spark.audit_rules import Finding
+from quorate.spark.auditing.rules import Finding
+from quorate.spark.auditing.snapshot_audit import findings_at, snapshot_ends
 from quorate.spark.files import LogReplica
-from quorate.spark.snapshot_audit import findings_at, snapshot_ends
 
 
 def snapshot_findings(replicas: Sequence[LogReplica]) -> list[Finding]:

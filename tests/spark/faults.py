@@ -35,7 +35,7 @@ from quorate.records.metadata import (
     decode,
     encode,
 )
-from quorate.spark.audit_rules import AuditRule
+from quorate.spark.auditing.rules import AuditRule
 
 PARTITION = "__cluster_metadata-0"
 OTHER_CLUSTER = "h3JvRzZ1Tn6b5kq0m2xY8w"

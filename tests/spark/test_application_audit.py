@@ -19,7 +19,7 @@ from quorate.records.metadata import (
     application_record,
 )
 from quorate.runtime.metadata_batches import build_metadata_batch
-from quorate.spark.audit_rules import AuditRule, Finding
+from quorate.spark.auditing.rules import AuditRule, Finding
 from quorate.spark.files import find_replicas
 
 from tests.spark.checkpoints import snapshot_findings

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from quorate.spark.audit_causes import by_cause
-from quorate.spark.audit_rules import AuditRule, Finding
+from quorate.spark.auditing.causes import by_cause
+from quorate.spark.auditing.rules import AuditRule, Finding
 
 ONE, TWO = "1-a", "2-b"
 LOG, CHECKPOINT = "/1/0.log", "/1/9.checkpoint"

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from quorate.raft.types import OffsetAndEpoch
-from quorate.spark.audit_comparison import differences_at
-from quorate.spark.audit_rules import AuditRule, Facts
+from quorate.spark.auditing.comparison import differences_at
+from quorate.spark.auditing.rules import AuditRule, Facts
 from quorate.spark.files import LogReplica, SnapshotFile
 
 COMMITTED = 200

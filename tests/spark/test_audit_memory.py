@@ -13,7 +13,7 @@ import pytest
 from quorate.records.batch import build_data_batch, iter_batches, stamp
 from quorate.records.metadata import NoOpRecord, encode
 from quorate.spark.audit import audit
-from quorate.spark.audit_memory import (
+from quorate.spark.auditing.memory import (
     Memory,
     Skipped,
     Span,
@@ -24,7 +24,7 @@ from quorate.spark.audit_memory import (
     skipped,
     write_memory,
 )
-from quorate.spark.audit_rules import LEADER_CHANGE, ControlBatch
+from quorate.spark.auditing.rules import LEADER_CHANGE, ControlBatch
 from quorate.spark.files import LogReplica, find_replica, find_replicas
 
 from tests.spark.conftest import writable_copy

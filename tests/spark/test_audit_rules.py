@@ -18,8 +18,8 @@ from quorate.records.metadata import (
     BeginTransactionRecord,
     EndTransactionRecord,
 )
-from quorate.spark.audit_files import file_findings, read_small_files, tail_findings
-from quorate.spark.audit_rules import (
+from quorate.spark.auditing.file_audit import file_findings, read_small_files, tail_findings
+from quorate.spark.auditing.rules import (
     KRAFT_VERSION,
     KRAFT_VOTERS,
     LEADER_CHANGE,

@@ -36,8 +36,8 @@ from quorate.records.metadata import (
     json_text,
     to_json,
 )
-from quorate.spark import framing
-from quorate.spark.columns import LEDGER, ChunkOrigin, column_name, layer_schema, rows
+from quorate.spark.decoding import framing
+from quorate.spark.decoding.columns import LEDGER, ChunkOrigin, column_name, layer_schema, rows
 from quorate.spark.errors import DamagedError
 from quorate.spark.options import OFFSET_MAX
 

@@ -18,11 +18,11 @@ from quorate.raft.batches import ControlRecord, KRaftVersion, LeaderChange, Vote
 from quorate.raft.types import OffsetAndEpoch, ReplicaKey, Voter, VoterSet
 from quorate.records.batch import build_control_batch, build_data_batch, stamp
 from quorate.records.metadata import ConfigRecord, encode
-from quorate.spark.columns import BATCHES, LEDGER, RAW
+from quorate.spark.decoding.columns import BATCHES, LEDGER, RAW
 from quorate.spark.errors import OptionError, UnknownCommitError
 from quorate.spark.jobs import Source
 from quorate.spark.options import SourceOptions
-from quorate.spark.source import QuorateReader, QuorateStreamReader
+from quorate.spark.source.data_source import QuorateReader, QuorateStreamReader
 
 from tests.spark.make_log import CLUSTER
 

@@ -24,11 +24,11 @@ from quorate.records.metadata import (
     application_record,
 )
 from quorate.runtime.metadata_batches import build_metadata_batch
-from quorate.spark import framing
-from quorate.spark.columns import ChunkOrigin, ledger_rows
-from quorate.spark.envelope import read_records
+from quorate.spark.auditing.inspecting import inspect_file
+from quorate.spark.decoding import framing
+from quorate.spark.decoding.columns import ChunkOrigin, ledger_rows
+from quorate.spark.decoding.envelope import read_records
 from quorate.spark.files import find_replicas, opened
-from quorate.spark.inspecting import inspect_file
 
 from tests.spark.checkpoints import snapshot_findings
 

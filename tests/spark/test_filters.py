@@ -18,7 +18,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 from quorate.spark.options import SourceOptions
-from quorate.spark.source import FilteringReader, QuorateReader, QuorateSource
+from quorate.spark.source.data_source import FilteringReader, QuorateReader, QuorateSource
 
 END = 206
 OFFSETS = (0, 1, 57, END - 1)

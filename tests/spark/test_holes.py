@@ -28,7 +28,7 @@ from quorate.spark.errors import (
     is_file_gone,
 )
 from quorate.spark.options import SourceOptions
-from quorate.spark.source import QuorateReader, QuorateStreamReader
+from quorate.spark.source.data_source import QuorateReader, QuorateStreamReader
 
 from tests.spark.make_log import CLUSTER
 

@@ -17,9 +17,9 @@ from quorate.records.batch import (
     stamp,
 )
 from quorate.records.metadata import BeginTransactionRecord, NoOpRecord, encode
-from quorate.spark.columns import ChunkOrigin
-from quorate.spark.index_audit import INDEX_SUFFIX
-from quorate.spark.inspecting import inspect_file
+from quorate.spark.auditing.index_audit import INDEX_SUFFIX
+from quorate.spark.auditing.inspecting import inspect_file
+from quorate.spark.decoding.columns import ChunkOrigin
 
 BASE = 1_000
 NO_OP = [(None, encode(NoOpRecord()))]

@@ -16,8 +16,8 @@ from quorate.records.metadata import ConfigRecord, encode
 from quorate.rpc.client.batch_reader import QuorumConnection
 from quorate.rpc.client.quorum_client import QuorumClient
 from quorate.rpc.wire.values import ReadChunk
-from quorate.spark import framing
-from quorate.spark.columns import LEDGER, ChunkOrigin, rows
+from quorate.spark.decoding import framing
+from quorate.spark.decoding.columns import LEDGER, ChunkOrigin, rows
 from quorate.spark.errors import CompactedError, QuorumUnreachableError, lost
 from quorate.spark.live import live_reader
 from quorate.spark.options import OFFSET_MAX
@@ -142,7 +142,7 @@ def test_the_path_of_a_log_is_pickled(tmp_path: Path) -> None:
     import pickle
 
     from quorate.spark.options import SourceOptions
-    from quorate.spark.source import FilePart, LivePart, QuorateReader
+    from quorate.spark.source.data_source import FilePart, LivePart, QuorateReader
 
     options = SourceOptions.of({"path": str(tmp_path), "startOffset": "7"})
     for value in (

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from quorate.spark.errors import CompactedError, FileGoneError, UnknownCommitError
 from quorate.spark.options import SourceOptions
-from quorate.spark.source import QuorateReader, QuorateStreamReader
+from quorate.spark.source.data_source import QuorateReader, QuorateStreamReader
 
 from tests.integration.support import PARTITION, Node, Quorum
 from tests.spark.load import Load

@@ -15,7 +15,7 @@ from pyspark.sql.worker import lookup_data_sources
 from quorate.cli.output import UsageError
 from quorate.cli.pipeline import SparkOptions
 from quorate.spark.session import SHORT_JVM, _defaults, build_session, choose_python
-from quorate.spark.source import QuorateSource
+from quorate.spark.source.data_source import QuorateSource
 
 from tests.processes import QUORATE
 

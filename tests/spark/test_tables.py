@@ -9,12 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from quorate.spark.columns import layer_schema
+from quorate.spark.decoding.columns import layer_schema
 from quorate.spark.errors import PipelineError, explain
 from quorate.spark.jobs import Source
 from quorate.spark.options import SourceOptions
 from quorate.spark.sinks import Files
-from quorate.spark.source import QuorateReader, is_of_snapshot, read_part
+from quorate.spark.source.data_source import QuorateReader, is_of_snapshot, read_part
 from quorate.spark.tables import _Output, _Table, write_layers
 
 from tests.spark.conftest import writable_copy

@@ -26,7 +26,7 @@ import pytest
 from quorate.spark.files import find_replica
 from quorate.spark.jobs import Source
 from quorate.spark.options import SourceOptions
-from quorate.spark.source import QuorateReader, read_part
+from quorate.spark.source.data_source import QuorateReader, read_part
 from quorate.spark.tables import write_layers
 
 from tests.spark.conftest import spark  # noqa: F401 (a fixture)

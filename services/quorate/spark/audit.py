@@ -39,10 +39,12 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from quorate.common.batch_layout import CRC_START
 from quorate.log.bootstrap_metadata import BOOTSTRAP_METADATA_FILE
-from quorate.spark.audit_causes import by_cause
-from quorate.spark.audit_comparison import FINDINGS_MAX, PLACE, log_differences
-from quorate.spark.audit_files import file_findings, read_small_files, tail_findings
-from quorate.spark.audit_memory import (
+from quorate.spark.auditing.causes import by_cause
+from quorate.spark.auditing.comparison import FINDINGS_MAX, PLACE, log_differences
+from quorate.spark.auditing.file_audit import file_findings, read_small_files, tail_findings
+from quorate.spark.auditing.index_audit import INDEX_SUFFIX
+from quorate.spark.auditing.inspecting import FILES_SCHEMA, INSPECTED_SCHEMA, inspect_files, sample
+from quorate.spark.auditing.memory import (
     Skipped,
     Span,
     joins,
@@ -52,7 +54,7 @@ from quorate.spark.audit_memory import (
     skipped,
     write_memory,
 )
-from quorate.spark.audit_rules import (
+from quorate.spark.auditing.rules import (
     AuditRule,
     ControlBatch,
     Facts,
@@ -61,12 +63,10 @@ from quorate.spark.audit_rules import (
     committed_offset,
     control_findings,
 )
+from quorate.spark.auditing.snapshot_audit import findings_at, snapshot_ends
 from quorate.spark.errors import OptionError
 from quorate.spark.files import LogReplica
-from quorate.spark.index_audit import INDEX_SUFFIX
-from quorate.spark.inspecting import FILES_SCHEMA, INSPECTED_SCHEMA, inspect_files, sample
 from quorate.spark.layers import batch_of
-from quorate.spark.snapshot_audit import findings_at, snapshot_ends
 
 SAMPLE_BYTES = 256
 """The maximum number of bytes that a violation quotes from each side."""

@@ -29,8 +29,8 @@ from quorate.log.metadata_log import PARTITION_DIRECTORY
 from quorate.log.segments import LOG_SUFFIX, files_by_offset, parse_offset_name
 from quorate.log.snapshots import CHECKPOINT_SUFFIX, SnapshotStore, parse_snapshot_name
 from quorate.raft.types import OffsetAndEpoch
+from quorate.spark.decoding.framing import hop, read_chunks
 from quorate.spark.errors import FileGoneError, NotALogError
-from quorate.spark.framing import hop, read_chunks
 
 PIECE_BYTES = 64 << 20
 

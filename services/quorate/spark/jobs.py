@@ -17,9 +17,8 @@ from typing import Any, TypeVar
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from quorate.spark import columns
 from quorate.spark.audit import audit
-from quorate.spark.committed import log_limits
+from quorate.spark.decoding import columns
 from quorate.spark.errors import OptionError, is_file_gone
 from quorate.spark.files import LogReplica, end_offset, find_replicas
 from quorate.spark.history import history
@@ -27,6 +26,7 @@ from quorate.spark.live import live_reader, quorum_connection
 from quorate.spark.options import OFFSET_MAX, SourceOptions
 from quorate.spark.plots import draw
 from quorate.spark.sinks import Sink
+from quorate.spark.source.committed import log_limits
 from quorate.spark.state import COLUMNS, as_of, table
 from quorate.spark.tables import write_layers
 

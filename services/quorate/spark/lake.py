@@ -35,7 +35,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from quorate.spark.columns import BATCHES, LEDGER
+from quorate.spark.decoding.columns import BATCHES, LEDGER
 from quorate.spark.errors import OptionError, PipelineError
 from quorate.spark.formats import CONNECTORS, TableFormat
 from quorate.spark.sinks import Range, Sink, has_jvm

@@ -19,10 +19,17 @@ from pyspark.sql.types import StructType
 
 from quorate.records.metadata import API_KEYS, RECORD_TYPES
 from quorate.records.metadata.schema import FieldSpec, MetadataRecord
-from quorate.spark import framing
-from quorate.spark.columns import BATCHES, LEDGER, ChunkOrigin, column_name, layer_schema, rows
+from quorate.spark.decoding import framing
+from quorate.spark.decoding.columns import (
+    BATCHES,
+    LEDGER,
+    ChunkOrigin,
+    column_name,
+    layer_schema,
+    rows,
+)
+from quorate.spark.decoding.fields import arrow_type
 from quorate.spark.errors import OptionError
-from quorate.spark.fields import arrow_type
 from quorate.spark.options import OFFSET_MAX
 
 HEAD = ("replica", "snapshot", "offset", "epoch", "timestamp", "version")

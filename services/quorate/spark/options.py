@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from quorate.spark.columns import LAYERS, LEDGER, RAW
+from quorate.spark.decoding.columns import LAYERS, LEDGER, RAW
 from quorate.spark.errors import OptionError
 from quorate.spark.files import PIECE_BYTES, LogReplica, find_replicas
 

@@ -119,7 +119,7 @@ def build_session(
     import pyspark
     from pyspark.sql import SparkSession
 
-    from quorate.spark.source import QuorateSource
+    from quorate.spark.source.data_source import QuorateSource
 
     active: Any = SparkSession.getActiveSession()
     if active is None and is_remote():

@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from quorate.spark import columns
+from quorate.spark.decoding import columns
 from quorate.spark.errors import PipelineError, innermost_cause
 
 _RANGE = re.compile(r"^range=(\d{20})-(\d{20})$", re.ASCII)

@@ -27,8 +27,8 @@ from pyspark.sql.types import StructType
 from quorate.metadata import entities
 from quorate.metadata.entities import StateReplay, fields_text
 from quorate.records.metadata import API_KEYS, RECORD_TYPES
+from quorate.spark.decoding.fields import arrow_type
 from quorate.spark.errors import CompactedError, OptionError
-from quorate.spark.fields import arrow_type
 from quorate.spark.layers import batch_of, with_order
 from quorate.spark.shards import ReplayRow, Shard, replayed_everywhere, sharded
 

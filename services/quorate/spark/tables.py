@@ -29,12 +29,12 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import InputPartition
 
-from quorate.spark.columns import TIME, layer_schema
+from quorate.spark.decoding.columns import TIME, layer_schema
 from quorate.spark.errors import PipelineError
 from quorate.spark.options import SourceOptions
 from quorate.spark.sinks import Files, begin
 from quorate.spark.sinks import replace as take_place
-from quorate.spark.source import QuorateReader, is_of_snapshot, read_layers
+from quorate.spark.source.data_source import QuorateReader, is_of_snapshot, read_layers
 
 PIECE_BYTES = 8 << 20
 """Bytes of the log per part. A task reads many parts, so that the load of tasks is balanced."""

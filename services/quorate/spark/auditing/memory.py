@@ -22,9 +22,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from quorate.spark.audit_rules import LEADER_CHANGE, ControlBatch
+from quorate.spark.auditing.index_audit import INDEX_SUFFIX
+from quorate.spark.auditing.rules import LEADER_CHANGE, ControlBatch
 from quorate.spark.files import LogReplica
-from quorate.spark.index_audit import INDEX_SUFFIX
 
 VERSION = 1
 Mark = tuple[int, ...]

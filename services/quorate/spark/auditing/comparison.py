@@ -21,7 +21,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from quorate.spark.audit_rules import AuditRule, Facts, Finding, end_of_agreement
+from quorate.spark.auditing.rules import AuditRule, Facts, Finding, end_of_agreement
 
 PLACE = ("replica", "segment", "file", "position", "size", "base_offset", "last_offset", "epoch")
 FINDINGS_MAX = 10_000

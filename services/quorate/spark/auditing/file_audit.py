@@ -16,7 +16,7 @@ from quorate.log.metadata_log import PARTITION_DIRECTORY
 from quorate.log.offset_files import LEADER_EPOCH_FILE, read_epochs
 from quorate.log.quorum_state import QUORUM_STATE_FILE, QuorumStateFile
 from quorate.raft.types import ElectionState, OffsetAndEpoch
-from quorate.spark.audit_rules import (
+from quorate.spark.auditing.rules import (
     KRAFT_VOTERS,
     LEADER_CHANGE,
     AuditRule,

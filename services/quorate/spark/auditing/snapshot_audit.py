@@ -35,11 +35,11 @@ from quorate.records.control import TYPE_NAMES as CONTROL_NAMES
 from quorate.records.control import control_json, control_type, decode_control
 from quorate.records.errors import RecordsError
 from quorate.records.metadata import decode
-from quorate.spark import framing
-from quorate.spark.application_audit import ApplicationRecords
-from quorate.spark.audit_rules import AuditRule, Finding
-from quorate.spark.columns import ChunkOrigin, records_between
-from quorate.spark.envelope import Records
+from quorate.spark.auditing.application_audit import ApplicationRecords
+from quorate.spark.auditing.rules import AuditRule, Finding
+from quorate.spark.decoding import framing
+from quorate.spark.decoding.columns import ChunkOrigin, records_between
+from quorate.spark.decoding.envelope import Records
 from quorate.spark.errors import DamagedError
 from quorate.spark.files import LogReplica, SnapshotFile, end_of_file, opened, size_of
 from quorate.spark.options import OFFSET_MAX

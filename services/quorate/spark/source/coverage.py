@@ -16,8 +16,8 @@ import numpy as np
 from quorate.raft.batches import SnapshotFooter
 from quorate.records.batch import decode_control_batch, read_header
 from quorate.records.errors import RecordsError
+from quorate.spark.decoding.framing import Chunk, Ints
 from quorate.spark.errors import DataLossError
-from quorate.spark.framing import Chunk, Ints
 
 
 @dataclass(slots=True)

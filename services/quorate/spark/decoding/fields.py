@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 
 from quorate.records.metadata.decoding import STRING_BYTES_MAX
 from quorate.records.metadata.schema import FieldSpec, Kind, MetadataRecord
-from quorate.spark.framing import Bytes, Ints, Mask
+from quorate.spark.decoding.framing import Bytes, Ints, Mask
 
 FIXED: dict[Kind, tuple[str, int]] = {
     Kind.BOOL: ("u1", 1),

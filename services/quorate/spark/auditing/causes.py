@@ -15,7 +15,7 @@ from pathlib import Path
 
 from quorate.log.segments import LOG_SUFFIX
 from quorate.log.snapshots import CHECKPOINT_SUFFIX
-from quorate.spark.audit_rules import AuditRule, Finding
+from quorate.spark.auditing.rules import AuditRule, Finding
 
 R = AuditRule
 _OF_COMPARISON = frozenset({R.LOG_MATCHING, R.DIVERGENCE})

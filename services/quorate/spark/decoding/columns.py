@@ -43,12 +43,12 @@ from quorate.records.metadata import (
     type_name,
 )
 from quorate.records.metadata.schema import FieldSpec, Kind, Structure
-from quorate.spark import kernels
-from quorate.spark.envelope import Records, damaged, read_records
+from quorate.spark.decoding import kernels
+from quorate.spark.decoding.envelope import Records, damaged, read_records
+from quorate.spark.decoding.fields import arrow_type, decode_group, is_flat, slices
+from quorate.spark.decoding.framing import Chunk, Ints, Mask
+from quorate.spark.decoding.rendering import render
 from quorate.spark.errors import DamagedError
-from quorate.spark.fields import arrow_type, decode_group, is_flat, slices
-from quorate.spark.framing import Chunk, Ints, Mask
-from quorate.spark.rendering import render
 
 OPAQUE = "OPAQUE"
 """The type of application data: a record with a key or without a valid metadata frame."""

@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from quorate.records.metadata import RECORD_TYPES, MetadataRecord, json_text
 from quorate.records.metadata.schema import FieldSpec, Kind
-from quorate.spark import kernels
+from quorate.spark.decoding import kernels
+from quorate.spark.decoding.framing import PAD, Bytes, Ints, Mask
 from quorate.spark.errors import DamagedError
-from quorate.spark.framing import PAD, Bytes, Ints, Mask
 
 _KINDS = {
     Kind.BOOL: kernels.BOOL,

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from quorate.common.batch_layout import HEADER_SIZE, LOG_APPEND_TIME
-from quorate.spark import kernels
+from quorate.spark.decoding import kernels
+from quorate.spark.decoding.framing import Bytes, Chunk, Ints, Mask
 from quorate.spark.errors import DamagedError
-from quorate.spark.framing import Bytes, Chunk, Ints, Mask
 
 
 @dataclass(slots=True)

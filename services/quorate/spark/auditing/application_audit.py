@@ -18,7 +18,7 @@ from quorate.common.batch_layout import NO_SEQUENCE
 from quorate.metadata.config.config_defs import CLEANUP_POLICY
 from quorate.metadata.image.metadata_image import AnyRecord
 from quorate.records.metadata import HAS_STATE, ConfigRecord
-from quorate.spark.envelope import Records
+from quorate.spark.decoding.envelope import Records
 
 _DIGEST = np.dtype(("S", CONTENT_BYTES))
 _RECORD = np.dtype(

@@ -25,13 +25,13 @@ from quorate.records.metadata import (
     BeginTransactionRecord,
     EndTransactionRecord,
 )
-from quorate.spark import framing, kernels
-from quorate.spark.columns import BATCHES_SCHEMA, ChunkOrigin, batch_rows, read_frames
-from quorate.spark.envelope import Records, read_records
+from quorate.spark.auditing.index_audit import ENTRY_BYTES, INDEX_SUFFIX, index_fault, read_index
+from quorate.spark.decoding import framing, kernels
+from quorate.spark.decoding.columns import BATCHES_SCHEMA, ChunkOrigin, batch_rows, read_frames
+from quorate.spark.decoding.envelope import Records, read_records
+from quorate.spark.decoding.framing import Chunk, Ints, Mask
 from quorate.spark.errors import DamagedError
 from quorate.spark.files import opened
-from quorate.spark.framing import Chunk, Ints, Mask
-from quorate.spark.index_audit import ENTRY_BYTES, INDEX_SUFFIX, index_fault, read_index
 
 CONTROLS = pa.list_(pa.field("element", pa.struct([("type", pa.string()), ("data", pa.string())])))
 INSPECTED_SCHEMA = pa.schema(

@@ -39,10 +39,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from quorate.log.scan import find_batch, may_follow
-from quorate.spark import framing
-from quorate.spark.columns import ChunkOrigin, layer_schema, rows
-from quorate.spark.committed import log_limits
-from quorate.spark.coverage import Coverage
+from quorate.spark.decoding import framing
+from quorate.spark.decoding.columns import ChunkOrigin, layer_schema, rows
+from quorate.spark.decoding.framing import INCOMPLETE, Chunk
 from quorate.spark.errors import (
     DamagedError,
     FileGoneError,
@@ -52,9 +51,10 @@ from quorate.spark.errors import (
     lost,
 )
 from quorate.spark.files import LogReplica, SnapshotFile, cut, end_offset, opened, size_of
-from quorate.spark.filters import WantedRows
-from quorate.spark.framing import INCOMPLETE, Chunk
 from quorate.spark.options import ALL, NEWEST, NONE, OFFSET_MAX, SourceOptions
+from quorate.spark.source.committed import log_limits
+from quorate.spark.source.coverage import Coverage
+from quorate.spark.source.filters import WantedRows
 
 try:
     from pyspark.sql.streaming.datasource import (

@@ -28,7 +28,8 @@ import numpy as np
 
 from quorate.records.batch import read_header
 from quorate.records.errors import RecordsError
-from quorate.spark.audit_rules import (
+from quorate.spark.auditing.inspecting import control_records
+from quorate.spark.auditing.rules import (
     KRAFT_VOTERS,
     ControlBatch,
     Facts,
@@ -37,10 +38,9 @@ from quorate.spark.audit_rules import (
     majority_end,
     shown_keys,
 )
+from quorate.spark.decoding.framing import Chunk, read_chunks
 from quorate.spark.errors import UnknownCommitError
 from quorate.spark.files import LogReplica, opened
-from quorate.spark.framing import Chunk, read_chunks
-from quorate.spark.inspecting import control_records
 from quorate.spark.options import OFFSET_MAX
 
 FILES_CACHED_MAX = 1024

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quorate.spark.framing import Ints
+from quorate.spark.decoding.framing import Ints
 
 INDEX_SUFFIX = ".index"
 ENTRY_BYTES = 8

@@ -32,7 +32,7 @@ from quorate.common.batch_layout import (
 )
 from quorate.log.scan import end_of_data
 from quorate.records.primitives import Buffer
-from quorate.spark import kernels
+from quorate.spark.decoding import kernels
 
 CHUNK_BYTES = 2 << 20
 """The size of one read, small enough for the CPU cache. A larger batch makes a larger chunk."""

@@ -54,7 +54,7 @@ from quorate.records.errors import (
     TruncatedBatchError,
     UnsupportedBatchError,
 )
-from quorate.records.primitives import Buffer, encode_unsigned_varint, zigzag
+from quorate.records.primitives import Buffer, encode_unsigned_varint
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _BASE_OFFSET = struct.Struct(">q")
@@ -418,7 +418,8 @@ def _read_headers(
 
 
 def _varint(value: int) -> bytes:
-    return _VARINTS[value] if 0 <= value < _VARINTS_COUNT else encode_unsigned_varint(zigzag(value))
+    """The zig-zag varint of a number that is not negative."""
+    return _VARINTS[value] if value < _VARINTS_COUNT else encode_unsigned_varint(value << 1)
 
 
 def build_data_batch(
@@ -439,13 +440,14 @@ def build_data_batch(
     head = tail = b""
     for delta, (key, value) in enumerate(records):
         number = _VARINTS[delta] if delta < _VARINTS_COUNT else _varint(delta)
-        alike = (key, -1 if value is None else len(value), len(number))
+        size = -1 if value is None else len(value)
+        alike = (key, size, len(number))
         if alike != before:
             before = alike
             # A null's size -1 is the varint 1.
-            tail = b"\x01" if key is None else _varint(len(key)) + key
-            tail += b"\x01" if value is None else _varint(len(value))
-            head = _varint(2 + len(number) + len(tail) + max(0, alike[1]) + 1) + b"\x00\x00"
+            tail = _varint(len(key)) + key if key else b"\x01" if key is None else b"\x00"
+            tail += b"\x01" if value is None else _varint(size)
+            head = _varint(2 + len(number) + len(tail) + max(0, size) + 1) + b"\x00\x00"
         add(head + number + tail)
         if value:
             add(value)

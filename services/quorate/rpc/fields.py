@@ -15,7 +15,7 @@ Source: KIP-853, "RPCs"; proto/quorate/v1/common.proto.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Protocol
 
@@ -114,7 +114,9 @@ def endpoints_to_wire(endpoints: tuple[Endpoint, ...]) -> tuple[pb.Endpoint, ...
     return tuple(pb.Endpoint(name=e.name, host=e.host, port=e.port) for e in endpoints)
 
 
-def endpoints_from_wire(messages: Iterable[pb.Endpoint]) -> tuple[Endpoint, ...]:
+def endpoints_from_wire(messages: Sequence[pb.Endpoint]) -> tuple[Endpoint, ...]:
+    if not messages:  # the usual case, and on the path of each Fetch
+        return ()
     endpoints = tuple(Endpoint(m.name, m.host, m.port) for m in messages)
     if len(endpoints) > ENDPOINTS_MAX:
         raise ViolationError(f"{len(endpoints)} endpoints: at most {ENDPOINTS_MAX} are allowed")

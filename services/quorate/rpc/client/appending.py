@@ -74,6 +74,7 @@ MESSAGE_BYTES_MAX = 1024 * 1024
 CLOSE_WAIT_S = 0.5
 WAITING_BYTES_MAX = 64 * 1024 * 1024
 """Values that are submitted and not yet sent; beyond this, callers wait."""
+_RECORD_BYTES_MAX = BATCH_BYTES_MAX - HEADER_SIZE
 
 
 class AppendConnection(ClientStream[AppendOutcome]):
@@ -281,7 +282,7 @@ class Coalescer:
         """Commit one record and return its offset. Raises as `QuorumClient.append`."""
         key, value = record
         size = len(key or b"") + len(value or b"") + RECORD_OVERHEAD_BYTES
-        if size + HEADER_SIZE > BATCH_BYTES_MAX:
+        if size > _RECORD_BYTES_MAX:
             text = too_large(size + HEADER_SIZE, BATCH_BYTES_MAX)
             raise AdminError(ErrorCode.MESSAGE_TOO_LARGE, text)
         while self._waiting_bytes > WAITING_BYTES_MAX:

@@ -6,9 +6,10 @@ Source: proto/quorate/v1/quorum.proto, "Append".
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from operator import itemgetter
+from typing import cast
 
 from google.protobuf.message import DecodeError
 
@@ -32,6 +33,7 @@ _CORRELATION_ID_TAG = b"\x08"
 """The first field of a message: encoders write fields in the order of their numbers."""
 _UINT64_MAX = (1 << 64) - 1
 
+_KEY = itemgetter(0)
 _VALUE = itemgetter(1)
 
 PACKED_RECORDS_MIN = 4
@@ -55,11 +57,16 @@ def encode_append_request(
 ) -> quorum_pb2.AppendRequest:
     """The message. producer: the place of the batch in its producer session, None without one."""
     if producer is None and conditions == NO_CONDITIONS:
-        is_packed = len(records) >= PACKED_RECORDS_MIN or None in map(_VALUE, records)
+        if len(records) >= PACKED_RECORDS_MIN or None in map(_VALUE, records):
+            return quorum_pb2.AppendRequest(
+                correlation_id=correlation_id,
+                packed=_pack(records),
+                timeout_ms=timeout_ms,
+                trace_parent=trace_parent,
+            )
         return quorum_pb2.AppendRequest(
             correlation_id=correlation_id,
-            records=[] if is_packed else [quorum_pb2.Record(key=k, value=v) for k, v in records],
-            packed=_pack(records) if is_packed else None,
+            records=[quorum_pb2.Record(key=key, value=value) for key, value in records],
             timeout_ms=timeout_ms,
             trace_parent=trace_parent,
         )
@@ -83,14 +90,20 @@ def _key_offsets(offsets: LogOffsets) -> list[quorum_pb2.KeyOffset]:
 
 
 def _pack(records: Sequence[OpaqueRecord]) -> quorum_pb2.PackedRecords:
-    packed = quorum_pb2.PackedRecords(
-        values=b"".join([value for _, value in records if value]),
-        value_sizes=[NULL_SIZE if value is None else len(value) for _, value in records],
-    )
-    if any(key != b"" for key, _ in records):
-        packed.keys = b"".join([key for key, _ in records if key])
-        packed.key_sizes.extend([-1 if key is None else len(key) for key, _ in records])
+    keys, values = list(map(_KEY, records)), list(map(_VALUE, records))
+    packed = quorum_pb2.PackedRecords()
+    packed.values, packed.value_sizes[:] = _join(values, NULL_SIZE)
+    if keys.count(b"") < len(keys):
+        packed.keys, packed.key_sizes[:] = _join(keys, -1)
     return packed
+
+
+def _join(parts: list[bytes | None], null: int) -> tuple[bytes, Iterable[int]]:
+    """The parts one after the other, and their sizes; a None has the size `null`."""
+    joined = b"".join(filter(None, parts))
+    if None in parts:
+        return joined, [null if part is None else len(part) for part in parts]
+    return joined, map(len, cast("list[bytes]", parts))
 
 
 def _unpack(packed: quorum_pb2.PackedRecords) -> list[OpaqueRecord]:
@@ -131,26 +144,30 @@ def decode_append_request(
     message: quorum_pb2.AppendRequest,
 ) -> tuple[list[OpaqueRecord], int]:
     """The records and the timeout in milliseconds. ViolationError without records."""
-    is_checked = message.HasField("checked")
-    columns = message.checked if is_checked else message.packed
-    count = len(message.records) + len(columns.value_sizes)
-    if count > BATCH_RECORDS_MAX:
-        # Checked before any work per record: a message can hold millions.
-        raise ViolationError(
-            f"an append of {count} records: a batch holds at most {BATCH_RECORDS_MAX}"
-        )
-    if is_checked or message.HasField("packed"):
-        if message.records or (is_checked and message.HasField("packed")):
+    rows = message.records
+    if message.HasField("packed") or message.HasField("checked"):
+        if rows or (message.HasField("packed") and message.HasField("checked")):
             raise ViolationError("an append with records in several forms")
+        columns = message.packed if message.HasField("packed") else message.checked
+        _check_count(len(columns.value_sizes))
         records = _unpack(columns)
     else:
-        records = [
-            (record.key if record.HasField("key") else None, record.value)
-            for record in message.records
-        ]
+        _check_count(len(rows))
+        records = [(row.key if row.HasField("key") else None, row.value) for row in rows]
     if not records:
         raise ViolationError("an append without records")
     return records, min(message.timeout_ms or APPEND_TIMEOUT_MS, CHANGE_TIMEOUT_MS_MAX)
+
+
+def _check_count(count: int) -> None:
+    """Raises ViolationError for more records than a batch holds.
+
+    Called before any work per record: a message can hold millions.
+    """
+    if count > BATCH_RECORDS_MAX:
+        raise ViolationError(
+            f"an append of {count} records: a batch holds at most {BATCH_RECORDS_MAX}"
+        )
 
 
 def decode_conditions(message: quorum_pb2.AppendRequest) -> LogOffsets:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from quorate.common.batch_layout import NO_PRODUCER_ID
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
     from quorate.runtime.tracing import WriteTraces
+
+_KEY, _VALUE = itemgetter(0), itemgetter(1)
+"""Of a record."""
 
 
 class _Batch(NamedTuple):
@@ -111,7 +115,7 @@ class AppendService:
             return await self._append_metadata(records, timeout_ms, self._metadata)
         now_ms = time.time_ns() // 1_000_000
         data = build_data_batch(records, now_ms, producer or NO_PRODUCER)
-        has_null_values = any(value is None for _, value in records)
+        has_null_values = None in map(_VALUE, records)
         batch = _Batch(data, len(records), conditions, producer is not None, has_null_values)
         return await self._append_of_application(batch, timeout_ms, span)
 
@@ -185,11 +189,13 @@ class AppendService:
         refusal = self._refuse_size(batch_bytes(records))
         if refusal is not None:
             return refusal
+        if None not in map(_KEY, records):
+            return None
         keyless = [index for index, (key, _) in enumerate(records) if key is None]
-        if keyless and len(keyless) < len(records):
+        if len(keyless) < len(records):
             text = f"record {keyless[0]} has no key, but others do: one batch cannot hold both"
             return ErrorCode.INVALID_RECORD, text
-        if keyless and is_checked:
+        if is_checked:
             text = "conditions and producer sessions need records with a key"
             return ErrorCode.INVALID_REQUEST, text
         for index in keyless:

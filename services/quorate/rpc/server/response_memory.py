@@ -100,6 +100,9 @@ class MemoryReservation:
 
         is_owned: whether the response exists in this call only, see rule 4. Raises NoRoomError.
         """
+        if size <= UNCOUNTED_BYTES:
+            self.release()
+            return
         self._release_small()
         if size <= SMALL_BYTES:
             await self._settle_small(size, is_owned=is_owned)
@@ -112,7 +115,7 @@ class MemoryReservation:
 
     async def _settle_small(self, size: int, *, is_owned: bool) -> None:
         small = self.memory.small
-        if small is None or size <= UNCOUNTED_BYTES:
+        if small is None:
             return
         # Kept meanwhile, which bounds how many responses wait. No small one waits for a large one.
         self.memory.resize(self, min(self.size, size))
@@ -121,8 +124,10 @@ class MemoryReservation:
         self._small.made_at_s = time.monotonic()
 
     def release(self) -> None:
-        self.memory.resize(self, 0)
-        self._release_small()
+        if self.size:
+            self.memory.resize(self, 0)
+        if self._small is not None:
+            self._release_small()
 
     def _release_small(self) -> None:
         if self._small is not None:

@@ -308,7 +308,7 @@ class Servicer:
         if request.offset < handler.end_offset:
             await held.reserve()
         response, records = await handler.fetch(request)
-        await held.settle(sum(len(part) for part in records))
+        await held.settle(sum(map(len, records)))
         return response, records
 
     async def _stream_fetches(self, _requests: AsyncIterator[bytes], context: Context) -> None:
@@ -328,7 +328,7 @@ class Servicer:
                 )
 
     async def _encode_fetched(self, response: FetchResponse, records: Sequence[Buffer]) -> bytes:
-        size = sum(len(part) for part in records)
+        size = sum(map(len, records))
         limit = self._limits.message_bytes_max - RESPONSE_ROOM_BYTES
         if size > limit:
             # Sending it would break the stream on every retry; an error reaches the follower.

@@ -12,8 +12,9 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from quorate.common.batch_layout import HEADER_SIZE
 from quorate.common.endpoints import PORT_MAX
@@ -152,14 +153,13 @@ class ChannelLimits:
         ]
 
 
-def batch_bytes(records: Iterable[OpaqueRecord]) -> int:
+def batch_bytes(records: Sequence[OpaqueRecord]) -> int:
     """An upper bound of the encoded batch's size in bytes.
 
     Callers compare it with `batch_bytes_max`.
     """
-    # A list: a generator takes 50% longer.
-    sizes = [(len(value) if value else 0) + (len(key) if key else 0) for key, value in records]
-    return HEADER_SIZE + RECORD_OVERHEAD_BYTES * len(sizes) + sum(sizes)
+    sizes = map(len, filter(None, chain.from_iterable(records)))
+    return HEADER_SIZE + RECORD_OVERHEAD_BYTES * len(records) + sum(sizes)
 
 
 def too_large(size: int, limit: int) -> str:

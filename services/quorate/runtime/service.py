@@ -19,7 +19,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from quorate.common.error_codes import ErrorCode
 from quorate.common.features import KRAFT_VERSION
@@ -83,9 +83,6 @@ from quorate.runtime.driver import Bytes, RaftDriver
 from quorate.runtime.metadata_service import NO_KAFKA_NODES, MetadataService
 from quorate.runtime.watchers import WatchHub, WatchLimits
 from quorate.version import __version__
-
-if TYPE_CHECKING:
-    pass
 
 LOGGER = logging.getLogger(__name__)
 

@@ -57,7 +57,7 @@ class NoRoomError(Exception):
 
 
 class MemoryReservation:
-    """The room of one response, released at the end of the `with` block.
+    """The room of one response at a time, released at the end of the `with` block.
 
     size: bytes. made_at_s: when the response was complete, None before.
     """
@@ -83,7 +83,6 @@ class MemoryReservation:
         Releases the room of the previous response, which the client has taken.
         """
         self.release()
-        self.made_at_s = None
         await self.memory.grant(self, size)
 
     def try_reserve(self, size: int) -> bool:
@@ -124,6 +123,7 @@ class MemoryReservation:
         self._small.made_at_s = time.monotonic()
 
     def release(self) -> None:
+        self.made_at_s = None
         if self.size:
             self.memory.resize(self, 0)
         if self._small is not None:

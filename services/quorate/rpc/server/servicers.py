@@ -32,7 +32,7 @@ from collections.abc import (
     Sequence,
 )
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -151,7 +151,7 @@ class HandlerRef:
     @property
     def raft(self) -> RaftHandler:
         """The running node's handler; valid after `enter`."""
-        return cast(RaftHandler, self._raft)
+        return self._raft  # type: ignore[return-value]
 
     def raft_for(self, context: Context) -> RaftHandler | CallHandler:
         """The running node's handler of this call; valid after `enter`."""
@@ -320,12 +320,13 @@ class Servicer:
             self._handler_ref.response_memory,
             context.peer(),
         )
-        while (data := await context.read()) is not EOF:
-            self._handler_ref.arrivals.add(peer, len(data))
-            with response_memory.hold(peer) as held:
+        with response_memory.hold(peer) as held:
+            while (data := await context.read()) is not EOF:
+                self._handler_ref.arrivals.add(peer, len(data))
                 await context.write(
                     await self._answer_fetch(codec, data, context, request_context, held)
                 )
+                held.release()
 
     async def _encode_fetched(self, response: FetchResponse, records: Sequence[Buffer]) -> bytes:
         size = sum(map(len, records))

@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from quorate.bridge import schemas as s
-from quorate.bridge.handshakes import PER_ADDRESS_MAX
-from quorate.bridge.server import LOG_INTERVAL_S
+from quorate.bridge.listener.handshakes import PER_ADDRESS_MAX
+from quorate.bridge.listener.server import LOG_INTERVAL_S
+from quorate.bridge.messages import schemas as s
 
 from tests.attacks.kafka_listener import ACTION, AUTHORIZER, BROKER, Lab, controller
 from tests.attacks.test_kafka_listener import REFUSED, registration, versions

@@ -7,7 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from quorate.bridge import schemas as s
+from quorate.bridge.messages import schemas as s
 from quorate.common.error_codes import ErrorCode
 from quorate.controller.formatting import random_uuid
 from quorate.metadata.acls import CLUSTER_NAME

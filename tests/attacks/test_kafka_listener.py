@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from quorate.bridge import schemas as s
+from quorate.bridge.messages import schemas as s
 from quorate.common.error_codes import ErrorCode
 from quorate.controller.formatting import random_uuid
 from quorate.metadata.authorizer import Operation, ResourceType

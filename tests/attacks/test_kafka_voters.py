@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from quorate.bridge import schemas as s
-from quorate.bridge.peer_messages import API_KEYS, write_request
+from quorate.bridge.messages import schemas as s
+from quorate.bridge.messages.peer_messages import API_KEYS, write_request
 from quorate.common.endpoints import Endpoint
 from quorate.common.error_codes import ErrorCode
 from quorate.raft import messages as m

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from quorate.bridge import schemas as s
-from quorate.bridge.apis import KAFKA_APIS, KafkaApi
+from quorate.bridge.messages import schemas as s
+from quorate.bridge.requests.apis import KAFKA_APIS, KafkaApi
 from quorate.common.error_codes import ErrorCode
 
 from tests.certificates import needs_openssl

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from quorate.bridge import schemas as s
+from quorate.bridge.messages import schemas as s
 from quorate.common.error_codes import ErrorCode
 from quorate.metadata.image.configs import ConfigResourceType
 from quorate.records.batch import parse_batches

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from quorate.bridge import schemas as s
+from quorate.bridge.messages import schemas as s
 from quorate.common.error_codes import ErrorCode
 from quorate.rpc.client.quorum_client import QuorumClient
 from quorate.rpc.errors import AdminError

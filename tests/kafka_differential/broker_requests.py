@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
-from quorate.bridge import schemas as s
+from quorate.bridge.messages import schemas as s
 from quorate.metadata.image.cluster import Broker
 
 from tests.kafka_differential.requests import (

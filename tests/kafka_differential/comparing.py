@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from quorate.bridge import schemas as s
+from quorate.bridge.messages import schemas as s
 from quorate.metadata.describe import effective_topic_config
 from quorate.metadata.image.metadata_image import AnyRecord, type_of
 from quorate.metadata.image.partitions import NO_LEADER

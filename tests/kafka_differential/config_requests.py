@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from quorate.bridge import schemas as s
+from quorate.bridge.messages import schemas as s
 
 from tests.kafka_differential.broker_requests import FEATURES
 from tests.kafka_differential.requests import UNKNOWN_BROKER, Script, State, common, part, whole

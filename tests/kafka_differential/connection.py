@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 from typing import Any, Final
 
-from quorate.bridge import schemas as s
+from quorate.bridge.messages import schemas as s
 
 from tests.kafka_scale.connection import request_frame
 from tests.processes import HOST

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from quorate.bridge import schemas as s
+from quorate.bridge.messages import schemas as s
 from quorate.metadata.image.cluster import Broker, is_active
 from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.metadata.image.partitions import Partition

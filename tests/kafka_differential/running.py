@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from quorate.bridge import schemas as s
+from quorate.bridge.messages import schemas as s
 from quorate.metadata.image.metadata_image import ReplayError
 from quorate.records.batch import BatchHeader
 

@@ -6,7 +6,7 @@ import datetime
 from collections.abc import Sequence
 from typing import Any, Final
 
-from quorate.bridge import schemas as s
+from quorate.bridge.messages import schemas as s
 
 from tests.kafka_differential.requests import Request, Script, State, common, part, whole
 from tests.kafka_differential.side import Side

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from quorate.bridge import schemas as s
+from quorate.bridge.messages import schemas as s
 from quorate.common.identifiers import UUID_CHARACTERS, uuid_to_bytes
 from quorate.metadata.acls import acl_of
 from quorate.metadata.image.metadata_image import AnyRecord, MetadataImage

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from quorate.bridge import schemas as s
+from quorate.bridge.messages import schemas as s
 from quorate.metadata.image.partitions import NO_LEADER, Partition, is_reassigning
 
 from tests.kafka_differential.config_requests import topic_configs

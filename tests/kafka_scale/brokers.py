@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from quorate.bridge import schemas as s
+from quorate.bridge.messages import schemas as s
 from quorate.metadata.image.partitions import Partition
 
 from tests.kafka_scale.connection import Connection, request_frame

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 from typing import Any, cast
 
-from quorate.bridge import schemas as s
+from quorate.bridge.messages import schemas as s
 
 from tests.processes import HOST
 

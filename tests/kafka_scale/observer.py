@@ -16,8 +16,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from quorate.bridge import schemas as s
-from quorate.bridge.fetch_messages import TOPIC_ID
+from quorate.bridge.messages import schemas as s
+from quorate.bridge.messages.fetch_messages import TOPIC_ID
 from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.metadata.image.partition_index import PartitionIndex
 from quorate.records.batch import BatchHeader, iter_batches

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import uvloop
-from quorate.bridge import schemas as s
+from quorate.bridge.messages import schemas as s
 from quorate.common.error_codes import ErrorCode
 from quorate.metadata.image.partitions import Partition
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from quorate.bridge import schemas as s
+from quorate.bridge.messages import schemas as s
 from quorate.records.batch import build_data_batch, iter_batches, iter_records, stamp
 
 from tests.processes import until

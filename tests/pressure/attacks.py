@@ -17,7 +17,7 @@ from typing import Any
 
 import grpc
 import grpc.aio
-from quorate.bridge import schemas as s
+from quorate.bridge.messages import schemas as s
 from quorate.common.error_codes import ErrorCode
 from quorate.rpc.fields import directory_to_wire
 from quorate.rpc.wire.limits import MESSAGE_BYTES_MAX

@@ -17,17 +17,17 @@ from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from typing import Any, Final
 
-from quorate.bridge import schemas as s
-from quorate.bridge.forwarding import FORWARDED
-from quorate.bridge.peer_messages import (
+from quorate.bridge.messages import schemas as s
+from quorate.bridge.messages.peer_messages import (
     API_KEYS,
     ResponseReader,
     known_endpoints,
     read_response,
     write_request,
 )
-from quorate.bridge.raft_requests import WHOLE_ERRORS, read_request, write_response
-from quorate.bridge.replication import (
+from quorate.bridge.requests.forwarding import FORWARDED
+from quorate.bridge.requests.raft_requests import WHOLE_ERRORS, read_request, write_response
+from quorate.bridge.requests.replication import (
     PEER_CLIENT_ID,
     bridge_endpoint,
     read_fetch,

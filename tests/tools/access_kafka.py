@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from quorate.bridge import schemas as s
-from quorate.bridge import tokens
-from quorate.bridge.apis import KAFKA_APIS, KafkaApi
+from quorate.bridge.authentication import tokens
 from quorate.bridge.bridge import BARE, may_forward
-from quorate.bridge.descriptions import DescribeResources
-from quorate.bridge.peer_messages import API_KEYS, write_request
-from quorate.bridge.raft_requests import read_request
+from quorate.bridge.messages import schemas as s
+from quorate.bridge.messages.peer_messages import API_KEYS, write_request
+from quorate.bridge.requests.apis import KAFKA_APIS, KafkaApi
+from quorate.bridge.requests.descriptions import DescribeResources
+from quorate.bridge.requests.raft_requests import read_request
 from quorate.common.endpoints import Endpoint
 from quorate.common.error_codes import ErrorCode
 from quorate.metadata import requests as r

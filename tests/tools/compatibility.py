@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "services"), str(ROOT)]
 
-from quorate.bridge.apis import KAFKA_APIS  # noqa: E402
+from quorate.bridge.requests.apis import KAFKA_APIS  # noqa: E402
 
 from tests.tools.pages import Page  # noqa: E402
 from tests.wire.client_operations import CONFLUENT_KAFKA, KAFKA_PYTHON, Operation  # noqa: E402

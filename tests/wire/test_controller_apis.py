@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import pytest
-from quorate.bridge.apis import KAFKA_APIS
+from quorate.bridge.requests.apis import KAFKA_APIS
 
 from tests.wire.controller_apis import DIFFERENCES
 

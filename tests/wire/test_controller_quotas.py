@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from quorate.bridge import schemas as s
+from quorate.bridge.messages import schemas as s
 
 from tests.integration.bridge_support import KafkaQuorum
 from tests.integration.support import CLUSTER, HOST, free_ports, until

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 from quorate import __version__
-from quorate.bridge import schemas as s
-from quorate.bridge.client import KafkaClient
+from quorate.bridge.messages import schemas as s
+from quorate.bridge.peers.client import KafkaClient
 from quorate.common.endpoints import Endpoint
 from quorate.common.error_codes import ErrorCode
 from quorate.common.features import KRAFT_VERSION

@@ -27,29 +27,29 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from quorate.bridge import schemas as s
-from quorate.bridge import tokens
-from quorate.bridge.admission import Admission, Admit
-from quorate.bridge.apis import KAFKA_APIS
-from quorate.bridge.connections import KafkaConnection
-from quorate.bridge.direct import DIRECT
-from quorate.bridge.exchange import answer_bare
-from quorate.bridge.fetch_messages import LogFetch
-from quorate.bridge.forwarding import FORWARDED, answer_envelope, envelope_response
-from quorate.bridge.frames import FRAME_BYTES_MAX
-from quorate.bridge.lifecycle import LIFECYCLE
-from quorate.bridge.listening import ListenerSettings, Listening
-from quorate.bridge.quorum_requests import Describe, Handle, QuorumRequests
-from quorate.bridge.quotas import STRICT_SINCE, MutationQuotas
-from quorate.bridge.raft_requests import RaftRequests, refused
-from quorate.bridge.replication import (
+from quorate.bridge.authentication import tokens
+from quorate.bridge.framing.frames import FRAME_BYTES_MAX
+from quorate.bridge.listener.connections import KafkaConnection
+from quorate.bridge.listener.listening import ListenerSettings, Listening
+from quorate.bridge.listener.server import api_versions
+from quorate.bridge.messages import schemas as s
+from quorate.bridge.messages.fetch_messages import LogFetch
+from quorate.bridge.requests.admission import Admission, Admit
+from quorate.bridge.requests.apis import KAFKA_APIS
+from quorate.bridge.requests.direct import DIRECT
+from quorate.bridge.requests.exchange import answer_bare
+from quorate.bridge.requests.forwarding import FORWARDED, answer_envelope, envelope_response
+from quorate.bridge.requests.lifecycle import LIFECYCLE
+from quorate.bridge.requests.quorum_requests import Describe, Handle, QuorumRequests
+from quorate.bridge.requests.quotas import STRICT_SINCE, MutationQuotas
+from quorate.bridge.requests.raft_requests import RaftRequests, refused
+from quorate.bridge.requests.replication import (
     PEER_CLIENT_ID,
     PEER_IDLE_S,
     Replication,
     respond,
 )
-from quorate.bridge.server import api_versions
-from quorate.bridge.topics import describe_creation
+from quorate.bridge.requests.topics import describe_creation
 from quorate.common.error_codes import ErrorCode
 from quorate.metadata import requests as r
 from quorate.metadata.authorizer import Operation, Resource, ResourceType

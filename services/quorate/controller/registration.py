@@ -15,8 +15,8 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from quorate.bridge.registration import register_over_kafka
-from quorate.bridge.replication import bridge_endpoint
+from quorate.bridge.peers.registration import register_over_kafka
+from quorate.bridge.requests.replication import bridge_endpoint
 from quorate.common.endpoints import Endpoint
 from quorate.common.error_codes import ErrorCode
 from quorate.common.features import KRAFT_VERSION

@@ -68,9 +68,7 @@ _VARINTS = tuple(encode_unsigned_varint(value << 1) for value in range(_VARINTS_
 
 
 class BatchProducer(NamedTuple):
-    """The part of a batch's header that identifies the batch among those of one producer
-    session.
-    """
+    """The fields of a header that identify the batch among those of its producer session."""
 
     producer_id: int
     """The producer id of the session."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from quorate.bridge.connections import KafkaConnection
-from quorate.bridge.listening import ListenerSettings
+from quorate.bridge.listener.connections import KafkaConnection
+from quorate.bridge.listener.listening import ListenerSettings
 from quorate.common.endpoints import Endpoint
 from quorate.common.error_codes import ErrorCode
 from quorate.metadata.authorizer import Operation, Resource, ResourceType

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from quorate.bridge import schemas as s
+from quorate.bridge.messages import schemas as s
 
 PRODUCE: Final = 0
 LIST_OFFSETS: Final = 2

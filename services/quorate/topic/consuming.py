@@ -20,8 +20,8 @@ import logging
 from collections.abc import Sequence
 from typing import Any, Final
 
-from quorate.bridge import schemas as s
-from quorate.bridge.connections import KafkaConnection
+from quorate.bridge.listener.connections import KafkaConnection
+from quorate.bridge.messages import schemas as s
 from quorate.common.error_codes import ErrorCode
 from quorate.log.errors import LogError, OffsetOutOfRangeError
 from quorate.metadata.authorizer import Operation

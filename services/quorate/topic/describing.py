@@ -6,8 +6,8 @@ import logging
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from quorate.bridge import schemas as s
-from quorate.bridge.connections import KafkaConnection
+from quorate.bridge.listener.connections import KafkaConnection
+from quorate.bridge.messages import schemas as s
 from quorate.common.endpoints import Endpoint
 from quorate.common.error_codes import ErrorCode
 from quorate.metadata.authorizer import Operation

@@ -21,11 +21,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from quorate.bridge import schemas as s
-from quorate.bridge.connections import KafkaConnection
-from quorate.bridge.frames import INLINE_BYTES
-from quorate.bridge.listening import wall_ms
-from quorate.bridge.server import NO_RESPONSE
+from quorate.bridge.framing.frames import INLINE_BYTES
+from quorate.bridge.listener.connections import KafkaConnection
+from quorate.bridge.listener.listening import wall_ms
+from quorate.bridge.listener.server import NO_RESPONSE
+from quorate.bridge.messages import schemas as s
 from quorate.common.error_codes import ErrorCode
 from quorate.metadata.authorizer import Operation
 from quorate.records.client_batch import (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from quorate.bridge import schemas as s
-from quorate.bridge.quotas import MutationQuotas
+from quorate.bridge.messages import schemas as s
+from quorate.bridge.requests.quotas import MutationQuotas
 from quorate.common.error_codes import ErrorCode
 from quorate.metadata import requests as r
 from quorate.metadata.image.quotas import QuotasImage

@@ -7,13 +7,13 @@ import base64
 import ssl
 from typing import Any
 
-from quorate.bridge import schemas as s
-from quorate.bridge.connections import Connections
-from quorate.bridge.frames import Decoder
-from quorate.bridge.mechanisms import ScramCredential, Validate
-from quorate.bridge.sasl import SaslAuthenticator
-from quorate.bridge.sasl_config import SaslConfig
-from quorate.bridge.server import BridgeServer
+from quorate.bridge.authentication.mechanisms import ScramCredential, Validate
+from quorate.bridge.authentication.sasl import SaslAuthenticator
+from quorate.bridge.authentication.sasl_config import SaslConfig
+from quorate.bridge.framing.frames import Decoder
+from quorate.bridge.listener.connections import Connections
+from quorate.bridge.listener.server import BridgeServer
+from quorate.bridge.messages import schemas as s
 from quorate.common.scram import MECHANISM_NUMBERS
 from scramp import ScramClient, ScramMechanism
 

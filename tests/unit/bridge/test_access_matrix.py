@@ -11,11 +11,11 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from quorate.bridge import schemas as s
+from quorate.bridge.authentication.sasl_config import SaslConfig
 from quorate.bridge.bridge import Bridge, BridgeSettings
-from quorate.bridge.frames import FRAME_BYTES_MAX
-from quorate.bridge.listening import ListenerSettings
-from quorate.bridge.sasl_config import SaslConfig
+from quorate.bridge.framing.frames import FRAME_BYTES_MAX
+from quorate.bridge.listener.listening import ListenerSettings
+from quorate.bridge.messages import schemas as s
 from quorate.common.error_codes import ErrorCode
 from quorate.metadata import describe
 from quorate.metadata import requests as r

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from quorate.bridge.admission import ADMISSION_MS, Admission
-from quorate.bridge.connections import KafkaConnection
+from quorate.bridge.listener.connections import KafkaConnection
+from quorate.bridge.requests.admission import ADMISSION_MS, Admission
 from quorate.common.error_codes import ErrorCode
 from quorate.raft.messages import FetchRequest
 from quorate.raft.types import ReplicaKey

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from quorate.bridge import schemas as s
-from quorate.bridge.bounds import Walk
+from quorate.bridge.messages import schemas as s
+from quorate.bridge.messages.bounds import Walk
 
 from tests.unit.bridge.test_forwarding import _bodies
 

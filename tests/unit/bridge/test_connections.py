@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from quorate.bridge import frames
-from quorate.bridge.connections import BROKER_S, Connections, KafkaConnection
-from quorate.bridge.frame_stream import FrameStream
-from quorate.bridge.frames import CHUNK_BYTES, Receipt, Unfinished
+from quorate.bridge.framing import frames
+from quorate.bridge.framing.frame_stream import FrameStream
+from quorate.bridge.framing.frames import CHUNK_BYTES, Receipt, Unfinished
+from quorate.bridge.listener.connections import BROKER_S, Connections, KafkaConnection
 
 PACE_S = 0.05
 

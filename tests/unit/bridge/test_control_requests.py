@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from kio.serial import entity_reader
-from quorate.bridge import schemas as s
-from quorate.bridge import zookeeper_messages as zk
-from quorate.bridge.control_requests import (
+from quorate.bridge.messages import schemas as s
+from quorate.bridge.messages import zookeeper_messages as zk
+from quorate.bridge.propagation.control_requests import (
     FULL,
     INCREMENTAL,
     Message,

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from quorate.bridge import schemas as s
-from quorate.bridge.bounds import Walk
-from quorate.bridge.fetch_messages import (
+from quorate.bridge.messages import schemas as s
+from quorate.bridge.messages.bounds import Walk
+from quorate.bridge.messages.fetch_messages import (
     NO_HIGH_WATERMARK,
     TOPIC_ID,
     Found,
@@ -23,7 +23,7 @@ from quorate.bridge.fetch_messages import (
     write_log_fetch,
     write_log_fetched,
 )
-from quorate.bridge.peer_messages import read_response
+from quorate.bridge.messages.peer_messages import read_response
 from quorate.common.error_codes import ErrorCode
 from quorate.common.identifiers import ZERO_UUID, uuid_from_bytes
 

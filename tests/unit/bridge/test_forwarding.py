@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from quorate.bridge import schemas as s
-from quorate.bridge.exchange import Ask, answer_bare
-from quorate.bridge.forwarding import FORWARDED, answer_envelope
-from quorate.bridge.frames import Decoder
-from quorate.bridge.lifecycle import LIFECYCLE
-from quorate.bridge.topics import describe_creation, encode_create_topics_response
+from quorate.bridge.framing.frames import Decoder
+from quorate.bridge.messages import schemas as s
+from quorate.bridge.requests.exchange import Ask, answer_bare
+from quorate.bridge.requests.forwarding import FORWARDED, answer_envelope
+from quorate.bridge.requests.lifecycle import LIFECYCLE
+from quorate.bridge.requests.topics import describe_creation, encode_create_topics_response
 from quorate.common.error_codes import ErrorCode
 from quorate.metadata import requests as r
 from quorate.records.metadata import ZkMigrationState

@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 import uvloop
-from quorate.bridge import frame_stream as module
-from quorate.bridge.frame_stream import FrameStream, connect
-from quorate.bridge.frames import CHUNK_BYTES
-from quorate.bridge.schemas import BadMessageError
+from quorate.bridge.framing import frame_stream as module
+from quorate.bridge.framing.frame_stream import FrameStream, connect
+from quorate.bridge.framing.frames import CHUNK_BYTES
+from quorate.bridge.messages.schemas import BadMessageError
 
 HOST = "127.0.0.1"
 SHORT_S = 0.1

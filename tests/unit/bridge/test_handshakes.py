@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from quorate.bridge.connections import KafkaConnection
-from quorate.bridge.handshakes import Handshakes
+from quorate.bridge.listener.connections import KafkaConnection
+from quorate.bridge.listener.handshakes import Handshakes
 
 
 class Lab:

@@ -6,8 +6,8 @@ import random
 from typing import Any
 
 import pytest
-from quorate.bridge import schemas as s
-from quorate.bridge.isr_messages import write_isr_changed
+from quorate.bridge.messages import schemas as s
+from quorate.bridge.messages.isr_messages import write_isr_changed
 from quorate.common.error_codes import ErrorCode
 from quorate.common.identifiers import ZERO_UUID, uuid_from_bytes
 from quorate.metadata import requests as r

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from quorate.bridge import schemas as s
-from quorate.bridge.forwarding import FORWARDED
-from quorate.bridge.leader_messages import CONVERSIONS, UNANSWERED, completed, since
+from quorate.bridge.messages import schemas as s
+from quorate.bridge.messages.leader_messages import CONVERSIONS, UNANSWERED, completed, since
+from quorate.bridge.requests.forwarding import FORWARDED
 from quorate.common.endpoints import Endpoint
 from quorate.common.error_codes import ErrorCode
 from quorate.common.features import VersionRange

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from quorate.bridge import schemas as s
-from quorate.bridge.cluster import encode_describe_quorum_response
-from quorate.bridge.forwarding import answer_envelope, envelope_response
-from quorate.bridge.frames import Decoder
-from quorate.bridge.leader_requests import KafkaLeader, LeaderRequests
-from quorate.bridge.leader_service import KafkaLedService
-from quorate.bridge.server import api_versions
+from quorate.bridge.framing.frames import Decoder
+from quorate.bridge.listener.server import api_versions
+from quorate.bridge.messages import schemas as s
+from quorate.bridge.peers.leader_requests import KafkaLeader, LeaderRequests
+from quorate.bridge.peers.leader_service import KafkaLedService
+from quorate.bridge.requests.cluster import encode_describe_quorum_response
+from quorate.bridge.requests.forwarding import answer_envelope, envelope_response
 from quorate.common.endpoints import Endpoint
 from quorate.common.error_codes import ErrorCode
 from quorate.metadata import requests as r

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from quorate.bridge import schemas as s
-from quorate.bridge.exchange import answer_bare
-from quorate.bridge.forwarding import FORWARDED
-from quorate.bridge.lifecycle import LIFECYCLE
+from quorate.bridge.messages import schemas as s
+from quorate.bridge.requests.exchange import answer_bare
+from quorate.bridge.requests.forwarding import FORWARDED
+from quorate.bridge.requests.lifecycle import LIFECYCLE
 from quorate.common.error_codes import ErrorCode
 from quorate.metadata.metadata_version import SUPPORTED
 from quorate.raft.messages import CurrentLeader

@@ -18,10 +18,10 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
-from quorate.bridge import oauth
-from quorate.bridge.mechanisms import SaslError
-from quorate.bridge.oauth import TokenValidator, parse_keys
-from quorate.bridge.sasl_config import OAuthConfig, SaslConfig
+from quorate.bridge.authentication import oauth
+from quorate.bridge.authentication.mechanisms import SaslError
+from quorate.bridge.authentication.oauth import TokenValidator, parse_keys
+from quorate.bridge.authentication.sasl_config import OAuthConfig, SaslConfig
 from quorate.common.error_codes import ErrorCode
 
 from tests.unit.bridge.sasl_support import FailureError, SaslLab

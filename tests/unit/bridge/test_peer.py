@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from quorate.bridge import schemas as s
-from quorate.bridge.peer import KafkaFetchStream, KafkaPeers
-from quorate.bridge.raft_requests import write_response
-from quorate.bridge.replication import PEER_CLIENT_ID, respond
-from quorate.bridge.server import api_versions
+from quorate.bridge.listener.server import api_versions
+from quorate.bridge.messages import schemas as s
+from quorate.bridge.peers.peer import KafkaFetchStream, KafkaPeers
+from quorate.bridge.requests.raft_requests import write_response
+from quorate.bridge.requests.replication import PEER_CLIENT_ID, respond
 from quorate.common.endpoints import Endpoint
 from quorate.common.error_codes import ErrorCode
 from quorate.common.features import KRAFT_VERSION, VersionRange

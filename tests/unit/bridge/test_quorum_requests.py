@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from quorate.bridge import schemas as s
 from quorate.bridge.bridge import BARE
-from quorate.bridge.exchange import answer_bare
-from quorate.bridge.forwarding import FORWARDED, answer_envelope
-from quorate.bridge.frames import Decoder
-from quorate.bridge.quorum_requests import QuorumRequests
+from quorate.bridge.framing.frames import Decoder
+from quorate.bridge.messages import schemas as s
+from quorate.bridge.requests.exchange import answer_bare
+from quorate.bridge.requests.forwarding import FORWARDED, answer_envelope
+from quorate.bridge.requests.quorum_requests import QuorumRequests
 from quorate.common.endpoints import Endpoint
 from quorate.common.error_codes import ErrorCode
 from quorate.common.features import VersionRange

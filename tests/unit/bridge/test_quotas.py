@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from quorate.bridge import quotas, topics
-from quorate.bridge import schemas as s
-from quorate.bridge.exchange import answer_bare
-from quorate.bridge.forwarding import FORWARDED, answer_envelope
-from quorate.bridge.quotas import KEY, MutationQuotas, RequestQuota
+from quorate.bridge.messages import schemas as s
+from quorate.bridge.requests import quotas, topics
+from quorate.bridge.requests.exchange import answer_bare
+from quorate.bridge.requests.forwarding import FORWARDED, answer_envelope
+from quorate.bridge.requests.quotas import KEY, MutationQuotas, RequestQuota
 from quorate.common.error_codes import ErrorCode
 from quorate.metadata.image.quotas import QuotasImage, entity_key
 from quorate.metadata.requests import CreateTopics, DeleteTopics, NewTopic, TopicRef

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from quorate.bridge import schemas as s
-from quorate.bridge.fetch_messages import NO_HIGH_WATERMARK
-from quorate.bridge.peer_messages import (
+from quorate.bridge.messages import schemas as s
+from quorate.bridge.messages.fetch_messages import NO_HIGH_WATERMARK
+from quorate.bridge.messages.peer_messages import (
     API_KEYS,
     ResponseReader,
     can_send,
@@ -16,7 +16,7 @@ from quorate.bridge.peer_messages import (
     unsupported,
     write_request,
 )
-from quorate.bridge.raft_requests import read_request, refused, write_response
+from quorate.bridge.requests.raft_requests import read_request, refused, write_response
 from quorate.common.endpoints import Endpoint
 from quorate.common.error_codes import ErrorCode
 from quorate.common.features import VersionRange

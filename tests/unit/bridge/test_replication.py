@@ -6,11 +6,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from quorate.bridge import schemas as s
-from quorate.bridge.admission import Admission
-from quorate.bridge.connections import KafkaConnection
-from quorate.bridge.peer_messages import write_request
-from quorate.bridge.replication import UNKNOWN_HIGH_WATERMARK, Replication
+from quorate.bridge.listener.connections import KafkaConnection
+from quorate.bridge.messages import schemas as s
+from quorate.bridge.messages.peer_messages import write_request
+from quorate.bridge.requests.admission import Admission
+from quorate.bridge.requests.replication import UNKNOWN_HIGH_WATERMARK, Replication
 from quorate.common.error_codes import ErrorCode
 from quorate.raft import messages as m
 from quorate.raft.types import ReplicaKey

@@ -10,11 +10,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from quorate.bridge import schemas as s
-from quorate.bridge import server as module
-from quorate.bridge.connections import Connections
-from quorate.bridge.frames import INLINE_BYTES
-from quorate.bridge.server import api_versions
+from quorate.bridge.framing.frames import INLINE_BYTES
+from quorate.bridge.listener import server as module
+from quorate.bridge.listener.connections import Connections
+from quorate.bridge.listener.server import api_versions
+from quorate.bridge.messages import schemas as s
 from quorate.common.error_codes import ErrorCode
 from quorate.common.scram import MECHANISM_NUMBERS
 from scramp import ScramClient, ScramException
@@ -423,7 +423,7 @@ async def test_the_client_notices_a_server_without_the_credential(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The server proves that it knows the credential: a signature by another key is noticed."""
-    from quorate.bridge import mechanisms
+    from quorate.bridge.authentication import mechanisms
 
     digest = hmac.digest
     async with SaslLab() as lab:

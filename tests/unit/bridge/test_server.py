@@ -19,19 +19,19 @@ import pytest
 import uvloop
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from quorate.bridge import frame_stream
-from quorate.bridge import schemas as s
-from quorate.bridge import server as server_module
-from quorate.bridge import zookeeper_messages as zk
 from quorate.bridge.bridge import Bridge, BridgeSettings
-from quorate.bridge.channels import QUEUE_MAX, Channel
-from quorate.bridge.connections import Connections, KafkaConnection
-from quorate.bridge.control_requests import Message, Sender, everything
-from quorate.bridge.frame_stream import FrameStream
-from quorate.bridge.frames import FRAME_BYTES_MAX, IDLE_S, INLINE_BYTES, Decoder
-from quorate.bridge.listening import ListenerSettings, Listening
-from quorate.bridge.replication import PEER_CLIENT_ID, PEER_IDLE_S
-from quorate.bridge.server import ACCEPTS_MAX, BridgeServer, api_versions
+from quorate.bridge.framing import frame_stream
+from quorate.bridge.framing.frame_stream import FrameStream
+from quorate.bridge.framing.frames import FRAME_BYTES_MAX, IDLE_S, INLINE_BYTES, Decoder
+from quorate.bridge.listener import server as server_module
+from quorate.bridge.listener.connections import Connections, KafkaConnection
+from quorate.bridge.listener.listening import ListenerSettings, Listening
+from quorate.bridge.listener.server import ACCEPTS_MAX, BridgeServer, api_versions
+from quorate.bridge.messages import schemas as s
+from quorate.bridge.messages import zookeeper_messages as zk
+from quorate.bridge.propagation.channels import QUEUE_MAX, Channel
+from quorate.bridge.propagation.control_requests import Message, Sender, everything
+from quorate.bridge.requests.replication import PEER_CLIENT_ID, PEER_IDLE_S
 from quorate.common.error_codes import ErrorCode
 from quorate.common.features import VersionRange
 from quorate.metadata import describe
@@ -529,7 +529,7 @@ async def test_a_request_whose_answer_was_lost_is_sent_again(
     async def renew(_broker: int) -> list[Message]:
         raise AssertionError("nothing was dropped")
 
-    caplog.set_level("INFO", "quorate.bridge.channels")
+    caplog.set_level("INFO", "quorate.bridge.propagation.channels")
     channel = Channel(1, 1, address, "c", renew)
     channel.send([metadata()])
     channel.send([metadata()])

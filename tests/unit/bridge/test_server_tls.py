@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from quorate.bridge import schemas as s
-from quorate.bridge import server as module
-from quorate.bridge.connections import Connections, KafkaConnection
-from quorate.bridge.frames import Decoder
-from quorate.bridge.handshakes import PER_ADDRESS_MAX, Handshakes
-from quorate.bridge.server import BridgeServer
+from quorate.bridge.framing.frames import Decoder
+from quorate.bridge.listener import server as module
+from quorate.bridge.listener.connections import Connections, KafkaConnection
+from quorate.bridge.listener.handshakes import PER_ADDRESS_MAX, Handshakes
+from quorate.bridge.listener.server import BridgeServer
+from quorate.bridge.messages import schemas as s
 from quorate.rpc.tls import TlsConfig
 
 from tests.certificates import make_authority, make_certificate, needs_openssl, openssl

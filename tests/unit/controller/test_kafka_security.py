@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from quorate.bridge.sasl_config import OAuthConfig
+from quorate.bridge.authentication.sasl_config import OAuthConfig
 from quorate.common.endpoints import Endpoint
 from quorate.controller.config import ControllerConfig
 from quorate.controller.config_reader import load_config

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quorate.bridge.apis import KAFKA_APIS
+from quorate.bridge.requests.apis import KAFKA_APIS
 
 from tests.tools import compatibility
 from tests.wire.client_operations import CONFLUENT_KAFKA, KAFKA_PYTHON

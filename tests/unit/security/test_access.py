@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from quorate.bridge.apis import KAFKA_APIS
 from quorate.bridge.bridge import BARE, REQUEST_METHODS
-from quorate.bridge.quorum_requests import QUORUM_METHODS
+from quorate.bridge.requests.apis import KAFKA_APIS
+from quorate.bridge.requests.quorum_requests import QUORUM_METHODS
 
 from tests.tools import access, access_kafka, access_web
 from tests.tools.callers import COLUMNS, authorizer

@@ -12,10 +12,10 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from quorate.bridge import schemas as s
-from quorate.bridge.connections import KafkaConnection
-from quorate.bridge.listening import ListenerSettings
-from quorate.bridge.server import NO_RESPONSE
+from quorate.bridge.listener.connections import KafkaConnection
+from quorate.bridge.listener.listening import ListenerSettings
+from quorate.bridge.listener.server import NO_RESPONSE
+from quorate.bridge.messages import schemas as s
 from quorate.common.batch_layout import HEADER_SIZE
 from quorate.common.endpoints import Endpoint
 from quorate.common.error_codes import ErrorCode

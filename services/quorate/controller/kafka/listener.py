@@ -13,12 +13,12 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from quorate.bridge.authentication.sasl_config import OAUTHBEARER, PLAIN
 from quorate.bridge.bridge import Bridge, BridgeSettings
-from quorate.bridge.leader_requests import LeaderRequests
-from quorate.bridge.leader_service import KafkaLedService
-from quorate.bridge.listening import ListenerSettings
-from quorate.bridge.peer import KafkaPeers
-from quorate.bridge.sasl_config import OAUTHBEARER, PLAIN
+from quorate.bridge.listener.listening import ListenerSettings
+from quorate.bridge.peers.leader_requests import LeaderRequests
+from quorate.bridge.peers.leader_service import KafkaLedService
+from quorate.bridge.peers.peer import KafkaPeers
 from quorate.common.error_codes import ErrorCode
 from quorate.controller.config import ControllerConfig
 from quorate.controller.kafka.opening import ListenerComponent

@@ -15,7 +15,13 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from quorate.bridge.sasl_config import MECHANISMS, OAUTHBEARER, PLAIN, OAuthConfig, SaslConfig
+from quorate.bridge.authentication.sasl_config import (
+    MECHANISMS,
+    OAUTHBEARER,
+    PLAIN,
+    OAuthConfig,
+    SaslConfig,
+)
 from quorate.common import config_types as types
 from quorate.common.config_types import INT_MAX, LONG_MAX
 from quorate.common.setting import Setting

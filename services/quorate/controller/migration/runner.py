@@ -35,7 +35,7 @@ import logging
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from quorate.bridge.propagation import Propagation
+from quorate.bridge.propagation.propagation import Propagation
 from quorate.common.error_codes import ErrorCode
 from quorate.common.features import METADATA_VERSION
 from quorate.controller.config import ControllerConfig

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from quorate.bridge import schemas as s
-from quorate.bridge.client import KafkaClient, KafkaClientError
-from quorate.bridge.cluster import BROKERS, CONTROLLERS
+from quorate.bridge.messages import schemas as s
+from quorate.bridge.peers.client import KafkaClient, KafkaClientError
+from quorate.bridge.requests.cluster import BROKERS, CONTROLLERS
 from quorate.common.config_types import Address
 from quorate.common.endpoints import Endpoint
 from quorate.common.error_codes import ErrorCode

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from quorate.bridge.listening import ListenerSettings
+from quorate.bridge.listener.listening import ListenerSettings
 from quorate.controller.config import ControllerConfig
 from quorate.controller.kafka.opening import ListenerComponent
 from quorate.controller.topic.sessions import SessionOpener

@@ -1,0 +1,1 @@
+"""This controller's own requests to nodes that speak Kafka's protocol."""

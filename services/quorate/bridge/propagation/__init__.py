@@ -1,0 +1,1 @@
+"""What the active controller sends to brokers in ZooKeeper mode."""

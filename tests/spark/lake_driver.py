@@ -2,6 +2,7 @@
 
     die FORMAT LOG ROOT     run, and be killed with SIGKILL once two tables are written
     check LOG ROOT          run again into both formats, and print what readers see, as JSON
+    many ROOT LOG…          write many clusters into both formats, twice, and print the same
 
 It is a process of its own, because a process has only one JVM, and only these need connectors.
 """
@@ -12,7 +13,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from quorate.spark.errors import PipelineError
 from quorate.spark.formats import TableFormat, with_connector
-from quorate.spark.jobs import Source, follow, run
+from quorate.spark.jobs import ClusterLogs, Source, follow, run, run_clusters
 from quorate.spark.lake import DeltaSink, IcebergSink, LakeSink
 from quorate.spark.session import build_session
 
 from tests.tools.documents import block
 
 MASTER = "local[2]"
+FORMATS = (TableFormat.DELTA, TableFormat.ICEBERG)
 NO_CONNECTOR = 77
 KILLED_BEFORE = "state"
 OTHER = "another-cluster"
@@ -47,7 +49,9 @@ def session(*formats: TableFormat) -> Any:
         sys.exit(NO_CONNECTOR)
 
 
-def sink_of(spark: Any, table_format: TableFormat, root: Path, cluster: str) -> LakeSink:
+def sink_of(
+    spark: Any, table_format: TableFormat, root: Path, cluster: str | Sequence[str]
+) -> LakeSink:
     place = str(root / table_format)
     if table_format is TableFormat.DELTA:
         return DeltaSink(spark, place, cluster)
@@ -130,15 +134,43 @@ def check(spark: Any, sink: LakeSink, source: Source) -> dict[str, Any]:
     return found
 
 
+def many(spark: Any, table_format: TableFormat, root: Path, source: Source) -> dict[str, Any]:
+    """Write many clusters, then the first of them alone, then all of them again."""
+
+    def sink(ids: str | Sequence[str]) -> LakeSink:
+        return sink_of(spark, table_format, root, ids)
+
+    def quiet(_: str) -> None:
+        """Nobody is told."""
+
+    clusters = ClusterLogs.of(source)
+    counts = run_clusters(clusters, sink, quiet)
+    first = next(iter(clusters.logs))
+    run(clusters.logs[first], sink(first), quiet)
+    run_clusters(clusters, sink, quiet)
+    found: dict[str, Any] = {"counts": counts, "faults": clusters.faults, "clusters": {}}
+    for cluster in clusters.logs:
+        newest = sink(cluster).newest_run()
+        rows = {name: newest.table(name).count() for name in newest.versions}
+        ledger = newest.table("ledger")
+        found["clusters"][cluster] = {"run": newest.number, "rows": rows, "ledger": offsets(ledger)}
+    found["of several"] = error_of(sink(tuple(clusters.logs)).newest_run)
+    return found
+
+
 def main(command: str, *arguments: str) -> None:
+    if command == "many":
+        spark = session(*FORMATS)
+        source, root = Source(tuple(map(Path, arguments[1:]))), Path(arguments[0])
+        print(json.dumps({each: many(spark, each, root, source) for each in FORMATS}))
+        return
     if command == "die":
         die(TableFormat(arguments[0]), Source((Path(arguments[1]),)), Path(arguments[2]))
         return
     source, root = Source((Path(arguments[0]),)), Path(arguments[1])
-    formats = (TableFormat.DELTA, TableFormat.ICEBERG)
-    spark = session(*formats)
+    spark = session(*FORMATS)
     cluster = source.cluster_id()
-    found = {each: check(spark, sink_of(spark, each, root, cluster), source) for each in formats}
+    found = {each: check(spark, sink_of(spark, each, root, cluster), source) for each in FORMATS}
     print(json.dumps(found))
 
 

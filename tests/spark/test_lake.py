@@ -19,8 +19,9 @@ from quorate.spark.errors import PipelineError
 from quorate.spark.formats import TableFormat, with_connector
 from quorate.spark.state import COLUMNS
 
-from tests.spark.conftest import ROOT
+from tests.spark.conftest import ROOT, writable_copy
 from tests.spark.lake_driver import NO_CONNECTOR
+from tests.spark.many_clusters import cluster_id, join_cluster, make_cluster
 
 FORMATS = ("delta", "iceberg")
 PACKAGES = "spark.jars.packages"
@@ -90,6 +91,31 @@ def test_readers_of_a_run_do_not_see_the_next_one(seen: Any, table_format: str) 
 @pytest.mark.timeout(1800)
 def test_a_table_of_an_earlier_release_is_continued(seen: Any) -> None:
     assert seen[TableFormat.DELTA]["continued"] == list(range(40))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_many_clusters_are_written_together(golden: Path, tmp_path: Path) -> None:
+    """Two clusters, of which the first is also written alone, and a third with a damaged log."""
+    kafkas = join_cluster(writable_copy(golden / "full-history/controller-1", tmp_path / "1"), 1)
+    ours, damaged = (make_cluster(tmp_path, number, 400) for number in (2, 3))
+    (segment,) = damaged.glob("*/*.log")
+    data = bytearray(segment.read_bytes())
+    data[len(data) // 2] ^= 1
+    segment.write_bytes(data)
+    ran = driver("many", tmp_path / "lake", kafkas, ours, damaged)
+    assert ran.returncode == 0, ran.stderr[-5000:]
+    for found in json.loads(ran.stdout.splitlines()[-1]).values():
+        assert list(found["faults"]) == [cluster_id(3)]
+        assert "the checksum is wrong" in found["faults"][cluster_id(3)]
+        first, second = (found["clusters"][cluster_id(number)] for number in (1, 2))
+        assert (first["run"], second["run"]) == (3, 2)
+        for each in (first, second):
+            assert each["ledger"] == list(range(len(each["ledger"])))
+            assert min(each["rows"][name] for name in ("batches", "state", "history")) > 0
+        for name, count in found["counts"].items():
+            assert count == first["rows"][name] + second["rows"][name]
+        assert found["of several"] == "expected one cluster, not 2"
 
 
 def test_the_connector_fits_spark() -> None:

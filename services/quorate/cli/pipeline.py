@@ -158,8 +158,8 @@ class TableOptions:
         found: str = source.cluster_id()
         return found
 
-    def tables(self, spark: Any, cluster: str) -> Any:
-        """Return the sink."""
+    def tables(self, spark: Any, cluster: str | Sequence[str]) -> Any:
+        """Return the sink. cluster: the id of one, or those of many."""
         from quorate.spark.lake import DeltaSink, IcebergSink
         from quorate.spark.sinks import ParquetSink
 
@@ -210,6 +210,8 @@ def run(
     """Write all layers of a log as tables: batches, records, state and history.
 
     Example: quorate pipeline run /var/lib/quorate --out tables
+
+    Directories of many clusters are written together, with --sink delta or iceberg.
     """
     _require_pyspark()
     from quorate.spark import jobs
@@ -219,6 +221,10 @@ def run(
         raise UsageError("--update writes all tables, --follow only the ledger: use one of them")
     source = _source(paths, bootstrap, options)
     with _explained():
+        if paths and len(source.cluster_ids()) > 1:
+            _check_many(table_options, options, is_whole=not (update or follow or available_now))
+            _run_clusters(source, table_options, spark_options, as_json)
+            return
         cluster = table_options.cluster_of(source)
     with _spark(spark_options, tables=table_format) as (spark, report):
         tables = table_options.tables(spark, cluster)
@@ -234,8 +240,45 @@ def run(
         else:
             write = jobs.update if update else jobs.run
             counts = write(source, tables, report)
+    _show_counts(table_options, counts, {}, as_json)
+
+
+def _check_many(table_options: TableOptions, options: LogOptions, *, is_whole: bool) -> None:
+    """Raise UsageError for options that apply to one cluster only."""
+    if table_options.format() is TableFormat.PARQUET:
+        raise UsageError("directories of several clusters: use --sink delta or --sink iceberg")
+    if not is_whole:
+        raise UsageError("--update and --follow continue the tables of one cluster, not of several")
+    if table_options.cluster or options.replica or options.high_watermark is not None:
+        raise UsageError(
+            "--cluster, --replica and --high-watermark apply to one cluster, not to several"
+        )
+
+
+def _run_clusters(
+    source: Any, table_options: TableOptions, spark_options: SparkOptions, as_json: bool
+) -> None:
+    """Write the tables of many clusters. Raises CommandError if some were left out."""
+    from quorate.spark.jobs import ClusterLogs, run_clusters
+
+    clusters = ClusterLogs.of(source)
+    with _spark(spark_options, tables=table_options.format()) as (spark, report):
+        counts = run_clusters(clusters, lambda ids: table_options.tables(spark, ids), report)
+    extra = {"clusters": len(clusters.logs), "faults": clusters.faults}
+    _show_counts(table_options, counts, extra, as_json)
+    for cluster, reason in clusters.faults.items():
+        print(f"{cluster}: {reason}", file=sys.stderr)
+    if clusters.faults:
+        count = len(clusters.faults) + len(clusters.logs)
+        raise CommandError(f"{len(clusters.faults)} of {count} clusters were left out")
+
+
+def _show_counts(
+    table_options: TableOptions, counts: dict[str, int], extra: dict[str, Any], as_json: bool
+) -> None:
     if as_json:
-        print_json({"out": table_options.out, "sink": table_format.value, "rows": counts})
+        out = {"out": table_options.out, "sink": table_options.format().value}
+        print_json({**out, "rows": counts, **extra})
     else:
         print(kafka_table(("Table", "Rows"), [(n, str(c)) for n, c in counts.items()]))
 

@@ -13,14 +13,15 @@ Broker states come from the image, on which the records about brokers are replay
 those of the snapshot. The other values come directly from the records.
 
 `history` takes a ledger of one replica and returns rows of kind, subject, value, previous, change,
-start_offset, end_offset, epoch, started, ended.
+start_offset, end_offset, epoch, started, ended. It also takes one of several clusters, a replica
+each: both then have the column `cluster`.
 
 Source: LeaderChange (KIP-595), KRaftVoters (KIP-853), partitions and registrations (KIP-631, 841).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, get_args
 
 import pyarrow as pa
@@ -41,10 +42,11 @@ from quorate.records.metadata import (
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
 )
+from quorate.spark.decoding.columns import CLUSTER, CLUSTER_FIELD
 from quorate.spark.errors import OptionError
 from quorate.spark.layers import batch_of, with_order
 from quorate.spark.options import OFFSET_MAX
-from quorate.spark.shards import Shard, together
+from quorate.spark.shards import Shard, by_cluster, keys, together
 
 LEADER, VOTERS, ISR, BROKER = "leader", "voters", "isr", "broker"
 QUORUM = "quorum"
@@ -81,12 +83,35 @@ _STANDING_SCHEMA = pa.schema(
 def history(ledger: DataFrame) -> DataFrame:
     """Return all intervals, sorted by start offset. Raises OptionError for several replicas."""
     mark = F.when(F.col("type").isin(*_TRANSACTIONS), F.struct("offset", "type"))
-    extents = ledger.groupBy("replica", "snapshot").agg(
+    extents = ledger.groupBy(*keys(ledger), "replica", "snapshot").agg(
         F.min("offset").alias("start"),
         F.collect_list(mark).alias("marks"),
         F.bool_or(F.col("type") == RemoveTopicRecord.TYPE).alias("has_removals"),
     )
     found = extents.collect()
+    of_cluster: dict[str | None, list[Any]] = {}
+    for row in found:
+        of_cluster.setdefault(row[CLUSTER] if keys(ledger) else None, []).append(row)
+    bases = {cluster: _base(rows) for cluster, rows in of_cluster.items()}
+    rows = with_order(_seeded(ledger, bases).where(F.col("data").isNotNull()))
+    left_out = [
+        (cluster, first, last)
+        for cluster, some in of_cluster.items()
+        for first, last in undone(
+            [tuple(mark) for row in some if row.snapshot is None for mark in row.marks]
+        )
+    ]
+    events = _leaders(rows).unionByName(_voter_sets(rows)).unionByName(_brokers(rows))
+    done = _without(rows, left_out)
+    changes = _isr_changes(done)
+    events = events.unionByName(_isrs(changes))
+    if any(row.has_removals for row in found):
+        events = events.unionByName(_removals(done, changes))
+    return _intervals(events).orderBy(*keys(ledger), "start_offset", "kind", "subject")
+
+
+def _base(found: Sequence[Any]) -> int | None:
+    """The end offset of the snapshot that begins the history of a cluster, None without one."""
     if len({row.replica for row in found}) > 1:
         raise OptionError("the ledger contains several replicas: specify one")
     start = min((row.start for row in found if row.snapshot is None), default=None)
@@ -94,20 +119,23 @@ def history(ledger: DataFrame) -> DataFrame:
     base = max((end for end in seeds if start is None or end <= start), default=None)
     if base is None and start:
         base = min(seeds, default=None)
-    is_seed = F.col("snapshot").isNotNull()
-    rows = ledger.where(~is_seed if base is None else ~is_seed | (F.col("snapshot") == base))
-    rows = with_order(rows.where(F.col("data").isNotNull()))
-    if base is not None:
-        seeded = F.when(is_seed, F.lit(base - 1).cast("long")).otherwise(F.col("offset"))
-        rows = rows.withColumn("offset", seeded)
-    marks = [tuple(mark) for row in found if row.snapshot is None for mark in row.marks]
-    events = _leaders(rows).unionByName(_voter_sets(rows)).unionByName(_brokers(rows))
-    done = _without(rows, undone(marks))
-    changes = _isr_changes(done)
-    events = events.unionByName(_isrs(changes))
-    if any(row.has_removals for row in found):
-        events = events.unionByName(_removals(done, changes))
-    return _intervals(events).orderBy("start_offset", "kind", "subject")
+    return base
+
+
+def _seeded(ledger: DataFrame, bases: Mapping[str | None, int | None]) -> DataFrame:
+    """The log, after the rows of the snapshots that begin it, at their last offset."""
+    if keys(ledger):
+        table = ledger.sparkSession.createDataFrame(
+            list(bases.items()), f"{CLUSTER} string, base long"
+        )
+        ledger = ledger.join(F.broadcast(table), CLUSTER)
+    else:
+        base = next(iter(bases.values()), None)
+        ledger = ledger.withColumn("base", F.lit(base).cast("long"))
+    in_log = F.col("snapshot").isNull()
+    rows = ledger.where(in_log | (F.col("snapshot") == F.col("base")))
+    offset = F.when(in_log, F.col("offset")).otherwise(F.col("base") - 1)
+    return rows.withColumn("offset", offset).drop("base")
 
 
 def undone(marks: Sequence[tuple[int, str]]) -> list[tuple[int, int]]:
@@ -127,14 +155,19 @@ def undone(marks: Sequence[tuple[int, str]]) -> list[tuple[int, int]]:
     return found if begin is None else [*found, (begin, OFFSET_MAX)]
 
 
-def _without(rows: DataFrame, ranges: Sequence[tuple[int, int]]) -> DataFrame:
-    """The rows without those of the log whose offsets are in one of the ranges."""
+def _without(rows: DataFrame, ranges: Sequence[tuple[str | None, int, int]]) -> DataFrame:
+    """The rows without those of the log whose offsets are in one of the ranges.
+
+    ranges: the cluster, the first and the last offset.
+    """
     if not ranges:
         return rows
-    left_out = rows.sparkSession.createDataFrame(ranges, "first long, last long")
+    left_out = rows.sparkSession.createDataFrame(ranges, "_cluster string, first long, last long")
     is_left_out = F.col("snapshot").isNull() & F.col("offset").between(
         F.col("first"), F.col("last")
     )
+    if keys(rows):
+        is_left_out &= F.col(CLUSTER) == F.col("_cluster")
     return rows.join(F.broadcast(left_out), is_left_out, "left_anti")
 
 
@@ -153,6 +186,7 @@ def _events(
     tells equal values apart.
     """
     return rows.select(
+        *keys(rows),
         F.lit(kind).alias("kind"),
         subject.alias("subject"),
         value.alias("value"),
@@ -193,11 +227,13 @@ def _isr_changes(rows: DataFrame) -> DataFrame:
     mine = rows.where(F.col("type").isin("PARTITION_RECORD", "PARTITION_CHANGE_RECORD"))
     parsed = mine.withColumn("p", F.from_json("data", _ISR_JSON)).where("p.isr is not null")
     named = rows.where(F.col("type") == "TOPIC_RECORD").select(
+        *keys(rows),
         F.get_json_object("data", "$.topicId").alias("_id"),
         F.get_json_object("data", "$.name").alias("_topic"),
     )
     # A snapshot and the log may both name a topic.
-    joined = parsed.join(named.distinct(), parsed["p.topicId"] == named["_id"], "left")
+    on = [*keys(rows), "_id"]
+    joined = parsed.withColumn("_id", F.col("p.topicId")).join(named.distinct(), on, "left")
     topic = F.coalesce("_topic", "p.topicId")
     subject = F.concat_ws("-", topic, F.col("p.partitionId").cast("string"))
     return joined.withColumn("subject", subject)
@@ -210,9 +246,10 @@ def _isrs(changes: DataFrame) -> DataFrame:
 
 def _removals(rows: DataFrame, changes: DataFrame) -> DataFrame:
     """The ends of the partitions whose topic is removed."""
-    partitions = changes.select(F.col("p.topicId").alias("_id"), "subject").distinct()
+    partitions = changes.select(*keys(rows), F.col("p.topicId").alias("_id"), "subject").distinct()
     removals = rows.where(F.col("type") == RemoveTopicRecord.TYPE)
-    gone = removals.join(partitions, F.get_json_object("data", "$.topicId") == F.col("_id"))
+    removals = removals.withColumn("_id", F.get_json_object("data", "$.topicId"))
+    gone = removals.join(partitions, [*keys(rows), "_id"])
     return _events(gone, ISR, F.col("subject"), F.lit(None).cast("string"))
 
 
@@ -253,15 +290,20 @@ def _brokers(rows: DataFrame) -> DataFrame:
     types = [cls.TYPE for cls in get_args(_ABOUT_BROKERS)]
     mine = rows.withColumn("timestamp", F.unix_micros("timestamp"))
 
+    has_clusters = bool(keys(rows))
+    schema = _STANDING_SCHEMA.append(CLUSTER_FIELD) if has_clusters else _STANDING_SCHEMA
+
     def play(found: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        replay = _Standing()
-        shard = Shard(replay)
-        for batch in found:
-            shard.apply(batch)
-            yield batch_of(replay.taken(), _STANDING_SCHEMA)
+        for cluster, batches in by_cluster(found, has_clusters=has_clusters):
+            replay = _Standing()
+            shard = Shard(replay)
+            last = (cluster,) if has_clusters else ()
+            for batch in batches:
+                shard.apply(batch)
+                yield batch_of([(*event, *last) for event in replay.taken()], schema)
 
     ordered = together(mine, types, *_PLACE)
-    events = ordered.mapInArrow(play, from_arrow_schema(_STANDING_SCHEMA))
+    events = ordered.mapInArrow(play, from_arrow_schema(schema))
     return _events(
         events.withColumn("timestamp", F.timestamp_micros("timestamp")),
         BROKER,
@@ -273,16 +315,15 @@ def _brokers(rows: DataFrame) -> DataFrame:
 
 def _intervals(events: DataFrame) -> DataFrame:
     """Turn events into intervals: from each change of a value to the next."""
-    order = Window.partitionBy("kind", "subject").orderBy("offset")
+    subject = [*keys(events), "kind", "subject"]
+    order = Window.partitionBy(*subject).orderBy("offset")
     last = events.withColumn("last", F.lag(F.struct("value", "items", "registration")).over(order))
     same = [F.col(f"last.{name}").eqNullSafe(F.col(name)) for name in ("value", "registration")]
     changed = last.where(~(same[0] & same[1]))
     changed = changed.withColumn("previous", F.col("last.value"))
     changed = changed.withColumn("before", F.col("last.items"))
     earlier = (
-        Window.partitionBy("kind", "subject")
-        .orderBy("offset")
-        .rowsBetween(Window.unboundedPreceding, -1)
+        Window.partitionBy(*subject).orderBy("offset").rowsBetween(Window.unboundedPreceding, -1)
     )
     # Only voter sets look back beyond the previous value, to detect an id with a replaced disk.
     everyone = F.when(F.col("kind") == VOTERS, F.flatten(F.collect_list("items").over(earlier)))
@@ -298,6 +339,7 @@ def _intervals(events: DataFrame) -> DataFrame:
         "epoch",
         F.col("timestamp").alias("started"),
         F.lead("timestamp").over(order).alias("ended"),
+        *keys(events),
     )
     return intervals.where(F.col("value").isNotNull())
 

@@ -1,15 +1,16 @@
 """The jobs, which turn logs into tables and report their progress.
 
-`run` writes batches, ledger, state and history of one log; `update` brings them up to date.
+`run` writes batches, ledger, state and history of one log; `update` brings them up to date;
+`run_clusters` writes those of many clusters.
 `follow` keeps a ledger up to date from a stream. `state_rows`, `history_rows` and `audit_rows`
 return what the commands print.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,11 +20,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from quorate.spark.audit import audit
 from quorate.spark.decoding import columns
-from quorate.spark.errors import OptionError, is_file_gone
+from quorate.spark.errors import OptionError, PipelineError, explain, is_file_gone
 from quorate.spark.files import LogReplica, end_offset, find_replicas
 from quorate.spark.history import history
 from quorate.spark.live import live_reader, quorum_connection
-from quorate.spark.options import OFFSET_MAX, SourceOptions
+from quorate.spark.options import DERIVED, OFFSET_MAX, SourceOptions
 from quorate.spark.plots import draw
 from quorate.spark.sinks import Sink
 from quorate.spark.source.committed import log_limits
@@ -37,6 +38,7 @@ READS_MAX = 3
 """How often directories are read because a running node deleted files meanwhile."""
 
 SMALL_BYTES = 64 << 20
+HIGH_WATERMARK = "highWatermark"
 
 T = TypeVar("T")
 
@@ -63,21 +65,37 @@ class Source:
             return self
         return _read_again(self._narrowed)
 
-    def cluster_id(self) -> str:
-        """The id of the log's cluster. Raises OptionError if the source does not tell it."""
+    def cluster_ids(self) -> list[str]:
+        """The ids of the logs' clusters, sorted. Logs without one are left out."""
         if self.bootstrap:
             with live_reader(quorum_connection(self.bootstrap, self.options)) as reader:
                 reader.extent()
-                found = {reader.cluster_id or ""}
+                found = {reader.cluster_id}
         else:
-            found = {each.cluster_id or "" for each in find_replicas(list(self.paths))}
-        known = sorted(found - {""})
+            found = {each.cluster_id for each in find_replicas(list(self.paths))}
+        return sorted(each for each in found if each)
+
+    def cluster_id(self) -> str:
+        """The id of the log's cluster. Raises OptionError if the source does not tell it."""
+        known = self.cluster_ids()
         if len(known) != 1:
             raise OptionError(
                 f"expected the directories of one cluster, found {', '.join(known) or 'no id'}: "
                 "specify the id with --cluster"
             )
         return known[0]
+
+    def of_clusters(self) -> dict[str, Source]:
+        """Split the source by cluster. Raises OptionError for a directory without a cluster id."""
+        found: dict[str, list[Path]] = {}
+        for replica in find_replicas(list(self.paths)):
+            if not replica.cluster_id:
+                raise OptionError(f"{replica.directory} has no cluster id")
+            found.setdefault(replica.cluster_id, []).append(replica.directory)
+        return {
+            cluster: replace(self, paths=tuple(dict.fromkeys(paths)))
+            for cluster, paths in found.items()
+        }
 
     def _narrowed(self) -> Source:
         options = SourceOptions.of(self.given(columns.LEDGER))
@@ -103,7 +121,7 @@ class Source:
             )
         found = dict(self.options)
         if limit.end != OFFSET_MAX:
-            found["highWatermark"] = str(limit.end)
+            found[HIGH_WATERMARK] = str(limit.end)
         return Source((_place(chosen),), "", "", found)
 
     def read(self, spark: SparkSession, layer: str, **options: Any) -> DataFrame:
@@ -191,9 +209,70 @@ def _snapshots(source: Source) -> str:
     return "newest" if source.bootstrap else "all"
 
 
+@dataclass(frozen=True, slots=True)
+class ClusterLogs:
+    """The logs of many clusters. logs: one of each cluster. faults: why others are left out."""
+
+    logs: dict[str, Source]
+    faults: dict[str, str]
+
+    @classmethod
+    def of(cls, source: Source) -> ClusterLogs:
+        """Narrow a source to one log of each cluster, without those that cannot be read.
+
+        Raises OptionError for a directory without a cluster id.
+        """
+        found = cls({}, {})
+        for cluster, each in source.of_clusters().items():
+            try:
+                found.logs[cluster] = each.log()
+            except PipelineError as error:
+                found.faults[cluster] = error.reason
+        return found
+
+    @property
+    def source(self) -> Source:
+        """All logs as one source."""
+        ends = [one.options.get(HIGH_WATERMARK, DERIVED) for one in self.logs.values()]
+        options = {"clusters": "true", HIGH_WATERMARK: ",".join(ends)}
+        return Source(
+            tuple(path for one in self.logs.values() for path in one.paths), "", "", options
+        )
+
+    def leave_out(self, error: Exception) -> bool:
+        """Leave out the cluster whose file an error names; return whether it names one."""
+        text = explain(error) or ""
+        for cluster, one in self.logs.items():
+            if any(f"{path.absolute()}/" in text for path in one.paths):
+                del self.logs[cluster]
+                self.faults[cluster] = text
+                return True
+        return False
+
+
 def run(source: Source, sink: Sink, report: ReportProgress) -> dict[str, int]:
     """Write all layers of one log; return the row count of each table."""
-    source = source.log()
+    return _run(source.log(), sink, report)
+
+
+def run_clusters(
+    clusters: ClusterLogs, sink_of: Callable[[Sequence[str]], Sink], report: ReportProgress
+) -> dict[str, int]:
+    """Write all layers of the logs of many clusters; return the row count of each table.
+
+    Each table is written once, for all clusters. One with a damaged log is left out, and the others
+    are written again; its tables stay as they are. sink_of: returns the sink of some clusters.
+    """
+    while clusters.logs:
+        try:
+            return _run(clusters.source, sink_of(tuple(clusters.logs)), report)
+        except Exception as error:
+            if not clusters.leave_out(error):
+                raise
+    return {}
+
+
+def _run(source: Source, sink: Sink, report: ReportProgress) -> dict[str, int]:
     tables = _Tables(sink, report)
     both = {columns.BATCHES: False, columns.LEDGER: True}
     tables.decode(source, both, snapshots=_snapshots(source))

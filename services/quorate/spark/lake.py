@@ -10,6 +10,9 @@ died, and a retry leaves no row twice.
 A micro-batch of a stream is merged by offset in one transaction, so it may be repeated. A cluster
 must have only one writer at a time. Clusters may be written to the same tables at the same time.
 
+One run can write the rows of many clusters: each table in one transaction, and then a row of `runs`
+for each cluster.
+
 Both formats have the same SQL. They differ in how they name tables and versions.
 """
 
@@ -17,14 +20,14 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import (
     LongType,
@@ -35,13 +38,13 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from quorate.spark.decoding.columns import BATCHES, LEDGER
+from quorate.spark.decoding.columns import BATCHES, CLUSTER, LEDGER
 from quorate.spark.errors import OptionError, PipelineError
 from quorate.spark.formats import CONNECTORS, TableFormat
 from quorate.spark.sinks import Range, Sink, has_jvm
 
 RUNS = "runs"
-CLUSTER, DATE = "cluster", "date"
+DATE = "date"
 HISTORY = "history"
 TIMES = {BATCHES: "base_timestamp", LEDGER: "timestamp", HISTORY: "started"}
 """The column with the time of a row, by table."""
@@ -76,17 +79,29 @@ class Run:
 
 
 class LakeSink(Sink):
-    """The tables of one cluster among those of others. cluster: its id."""
+    """The tables of one cluster, or of many, among those of others. cluster: the id, or ids.
+
+    The rows of many clusters have a column `cluster`, which others lack.
+    """
 
     format: TableFormat
 
-    def __init__(self, spark: SparkSession, root: str, cluster: str) -> None:
-        if not _CLUSTER_ID.fullmatch(cluster):
-            raise OptionError(f"{cluster!r} is not a cluster id")
+    def __init__(self, spark: SparkSession, root: str, cluster: str | Sequence[str]) -> None:
+        self.clusters = (cluster,) if isinstance(cluster, str) else tuple(cluster)
+        for each in self.clusters:
+            if not _CLUSTER_ID.fullmatch(each):
+                raise OptionError(f"{each!r} is not a cluster id")
         _require_connector(spark, self.format)
         super().__init__(spark, root if "://" in root else str(Path(root).absolute()))
-        self.cluster = cluster
+        self._has_many = not isinstance(cluster, str)
         self._schemas: dict[str, StructType] = {}
+
+    @property
+    def cluster(self) -> str:
+        """The id of the only cluster. Raises OptionError if there are several."""
+        if len(self.clusters) > 1:
+            raise OptionError(f"expected one cluster, not {len(self.clusters)}")
+        return self.clusters[0]
 
     @abstractmethod
     def name(self, table: str) -> str:
@@ -107,7 +122,7 @@ class LakeSink(Sink):
 
     def replace(self, name: str, rows: DataFrame) -> int:
         rows = self._fitted(name, rows)
-        rows.writeTo(self.name(name)).overwrite(F.col(CLUSTER) == self.cluster)
+        rows.writeTo(self.name(name)).overwrite(self._is_mine())
         return self.read(name).count()
 
     def write_range(self, name: str, rows: DataFrame, offsets: Range) -> None:
@@ -131,30 +146,37 @@ class LakeSink(Sink):
         return self._mine(name, f" VERSION AS OF {version}")
 
     def _mine(self, name: str, suffix: str) -> DataFrame:
+        found = self._table(name, suffix).where(self._is_mine()).drop(DATE)
+        return found if self._has_many else found.drop(CLUSTER)
+
+    def _table(self, name: str, suffix: str) -> DataFrame:
         try:
             self.refresh(name)
-            found = self.spark.sql(f"SELECT * FROM {self.name(name)}{suffix}")
+            return self.spark.sql(f"SELECT * FROM {self.name(name)}{suffix}")
         except AnalysisException as error:
             raise PipelineError(
                 f"{self.name(name)} does not contain a table, or no longer this version: "
                 f"{str(error).splitlines()[0]}"
             ) from error
-        return found.where(F.col(CLUSTER) == self.cluster).drop(CLUSTER, DATE)
+
+    def _is_mine(self) -> Column:
+        return F.col(CLUSTER).isin(*self.clusters)
 
     def finish(self, names: Iterable[str]) -> None:
         versions = {name: self.version(name) for name in names}
         self._prepared(RUNS, RUNS_SCHEMA)
-        newest = self._runs().first()
-        number = 1 if newest is None else newest["run"] + 1
-        row = (self.cluster, number, datetime.now(UTC), versions)
-        rows = self.spark.createDataFrame([row], RUNS_SCHEMA)
-        rows.writeTo(self.name(RUNS)).append()
+        newest = self._table(RUNS, "").where(self._is_mine()).groupBy(CLUSTER).agg(F.max("run"))
+        numbers: dict[str, int] = {row[0]: row[1] for row in newest.collect()}
+        now = datetime.now(UTC)
+        rows = [(each, numbers.get(each, 0) + 1, now, versions) for each in self.clusters]
+        self.spark.createDataFrame(rows, RUNS_SCHEMA).writeTo(self.name(RUNS)).append()
 
     def newest_run(self) -> Run:
-        """The newest complete run of the cluster. Raises PipelineError if there is none."""
+        """The newest complete run of the only cluster. Raises PipelineError if there is none."""
+        cluster = self.cluster
         newest = self._runs().first()
         if newest is None:
-            raise PipelineError(f"{self.name(RUNS)} has no complete run of {self.cluster}")
+            raise PipelineError(f"{self.name(RUNS)} has no complete run of {cluster}")
         return Run(self, newest["run"], newest["finished"], newest["versions"])
 
     def _runs(self) -> DataFrame:
@@ -162,7 +184,8 @@ class LakeSink(Sink):
 
     def _fitted(self, name: str, rows: DataFrame) -> DataFrame:
         """The rows with exactly the columns of their table, which is prepared first."""
-        rows = rows.withColumn(CLUSTER, F.lit(self.cluster))
+        if not self._has_many:
+            rows = rows.withColumn(CLUSTER, F.lit(self.cluster))
         if name in TIMES:
             rows = rows.withColumn(DATE, F.to_date(TIMES[name]))
         schema = self._schemas.get(name)
@@ -228,7 +251,13 @@ class IcebergSink(LakeSink):
     format = TableFormat.ICEBERG
 
     def __init__(
-        self, spark: SparkSession, root: str, cluster: str, *, catalog: str, namespace: str
+        self,
+        spark: SparkSession,
+        root: str,
+        cluster: str | Sequence[str],
+        *,
+        catalog: str,
+        namespace: str,
     ) -> None:
         super().__init__(spark, root, cluster)
         self._is_prepared = False

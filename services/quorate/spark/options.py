@@ -7,7 +7,10 @@
     startOffset         "earliest" (default), for streams also "latest", or an offset
     endOffset           "latest" (default) or an offset, exclusive
     highWatermark       "derived" (default) or an offset: files are read up to it, and the records
-                        before it are known to be committed (see `committed`)
+                        before it are known to be committed (see `committed`). With `clusters`,
+                        also one for each path, separated by commas
+    clusters            false (default), or true: each path has the log of another cluster, and rows
+                        have a last column `cluster`. Not for streams
     snapshots           none (default), newest, all, or an offset (the newest that ends by it)
     failOnDataLoss      true (default): offsets that a snapshot replaced are an error, and so are
                         offsets that files lack, or have twice or out of order
@@ -28,11 +31,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from quorate.spark.decoding.columns import LAYERS, LEDGER, RAW
+from quorate.spark.decoding.columns import LAYERS, LEDGER, RAW, layer_schema
 from quorate.spark.errors import OptionError
 from quorate.spark.files import PIECE_BYTES, LogReplica, find_replicas
 
 if TYPE_CHECKING:
+    from pyarrow import Schema
+
     from quorate.rpc.client.batch_reader import BatchReader, QuorumConnection
 
 EARLIEST, LATEST = "earliest", "latest"
@@ -58,6 +63,7 @@ _NAMES = {
         "snapshots",
         "failOnDataLoss",
         "verifyChecksums",
+        "clusters",
         "pushFilters",
         "maxRecordsPerTrigger",
         "recordsPerPartition",
@@ -71,7 +77,7 @@ _NAMES = {
 class SourceOptions:
     """Parsed options. start: None for the log's start, -1 for its end; end: None for its end.
 
-    high_watermark: None if it is to be derived.
+    high_watermark: None if it is to be derived. high_watermarks: one for each path, or empty.
     """
 
     paths: tuple[Path, ...]
@@ -87,6 +93,8 @@ class SourceOptions:
     piece_bytes: int = PIECE_BYTES
     high_watermark: int | None = None
     push_filters: bool = False
+    of_clusters: bool = False
+    high_watermarks: tuple[int | None, ...] = ()
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> SourceOptions:
@@ -108,7 +116,16 @@ class SourceOptions:
             raise OptionError("a running quorum serves only its newest snapshot")
         if bootstrap and layer == RAW and snapshots != NONE:
             raise OptionError("the layer raw of a running quorum has no snapshots")
-        high_watermark = values.offset("highWatermark", DERIVED, {DERIVED: None})
+        of_clusters = values.truth("clusters", default="false")
+        if of_clusters and bootstrap:
+            raise OptionError("a running quorum is one cluster: clusters=true is for directories")
+        marks = values.offsets("highWatermark", DERIVED, {DERIVED: None})
+        if len(marks) > 1 and not (of_clusters and len(marks) == len(paths)):
+            raise OptionError(
+                f"highWatermark has {len(marks)} offsets: expected one, or with clusters=true one "
+                "for each path"
+            )
+        high_watermark = marks[0] if len(marks) == 1 else None
         if bootstrap and high_watermark is not None:
             raise OptionError("reads of a running quorum end at its own high watermark")
         return cls(
@@ -125,7 +142,14 @@ class SourceOptions:
             values.positive("pieceBytes", PIECE_BYTES) or PIECE_BYTES,
             high_watermark,
             values.truth("pushFilters", default="false"),
+            of_clusters,
+            marks if len(marks) > 1 else (),
         )
+
+    @property
+    def schema(self) -> Schema:
+        """The columns of the rows."""
+        return layer_schema(self.layer, has_cluster=self.of_clusters)
 
     @property
     def end_or_max(self) -> int:
@@ -172,7 +196,16 @@ class _Values:
         return text == "true"
 
     def offset(self, name: str, default: str, words: Mapping[str, int | None]) -> int | None:
-        text = self.text(name, default).lower()
+        return self._offset(name, self.text(name, default), words)
+
+    def offsets(
+        self, name: str, default: str, words: Mapping[str, int | None]
+    ) -> tuple[int | None, ...]:
+        texts = self.text(name, default).split(",")
+        return tuple(self._offset(name, text.strip(), words) for text in texts)
+
+    def _offset(self, name: str, text: str, words: Mapping[str, int | None]) -> int | None:
+        text = text.lower()
         if text in words:
             return words[text]
         if not text.isdecimal() or int(text) > OFFSET_MAX:

@@ -14,6 +14,8 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Iterable, Iterator
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +24,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from quorate.metadata.entities import Data, Replay
 from quorate.records.metadata import RECORD_TYPES, MetadataRecord, from_json
+from quorate.spark.decoding.columns import CLUSTER
 from quorate.spark.errors import DamagedError
 
 CONTROLS = ("KRAFT_VERSION", "KRAFT_VOTERS")
@@ -46,11 +49,42 @@ ReplayRow = tuple[Any, ...]
 """Type, data, seq, is_copy, then the record's place, of which the first column is the offset."""
 
 
+def keys(rows: DataFrame) -> list[str]:
+    """The column `cluster`, if the rows are those of several clusters."""
+    return [CLUSTER] if CLUSTER in rows.columns else []
+
+
+def by_cluster(
+    found: Iterable[pa.RecordBatch], *, has_clusters: bool
+) -> Iterator[tuple[str | None, Iterator[pa.RecordBatch]]]:
+    """Group a worker's rows by their first column, which is dropped.
+
+    They are one group without a name unless `has_clusters`.
+    """
+    if not has_clusters:
+        yield None, iter(found)
+        return
+    parts = (part for batch in found for part in _split(batch))
+    for cluster, group in groupby(parts, itemgetter(0)):
+        yield cluster, (part for _, part in group)
+
+
+def _split(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+    rest = batch.select(batch.schema.names[1:])
+    start = 0
+    for cluster, group in groupby(batch.column(0).to_pylist()):
+        count = sum(1 for _ in group)
+        yield cluster, rest.slice(start, count)
+        start += count
+
+
 def sharded(rows: DataFrame, buckets: int, *place: str) -> DataFrame:
     """Return the rows to replay, partitioned by shard and sorted by `seq` within a partition.
 
-    The columns are type, data, seq, is_copy, and those that make up the record's place.
+    The columns are type, data, seq, is_copy, and those that make up the record's place. A column
+    `cluster` comes first; the rows of a cluster follow each other.
     """
+    by = keys(rows)
     wanted = rows.where(F.col("type").isin(*_REPLAYED) & F.col("data").isNotNull())
     topic_id, rest = F.get_json_object("data", "$.topicId"), F.lit(_REST)
     shards = (
@@ -58,19 +92,24 @@ def sharded(rows: DataFrame, buckets: int, *place: str) -> DataFrame:
         .when(F.col("type").isin(*_OF_TOPICS), F.array(topic_id, rest))
         .otherwise(F.array(rest))
     )
-    placed = wanted.select(F.explode(shards).alias("shard"), "type", "data", "seq", *place)
+    placed = wanted.select(*by, F.explode(shards).alias("shard"), "type", "data", "seq", *place)
     is_copy = F.col("type").isin(*_OF_TOPICS) & (F.col("shard") == _REST)
-    found = placed.withColumn("is_copy", is_copy).repartition(buckets, "shard")
-    return found.sortWithinPartitions("seq", "is_copy").select(
-        "type", "data", "seq", "is_copy", *place
+    found = placed.withColumn("is_copy", is_copy).repartition(buckets, *by, "shard")
+    return found.sortWithinPartitions(*by, "seq", "is_copy").select(
+        *by, "type", "data", "seq", "is_copy", *place
     )
 
 
 def together(rows: DataFrame, types: Iterable[str], *place: str) -> DataFrame:
-    """Return the rows of a few types that depend on no others, in one shard, as `sharded` does."""
+    """Return the rows of a few types that depend on no others, a shard each cluster.
+
+    The columns are those of `sharded`.
+    """
+    by = keys(rows)
     wanted = rows.where(F.col("type").isin(*types, *_TRANSACTIONS) & F.col("data").isNotNull())
-    columns = wanted.select("type", "data", "seq", F.lit(False).alias("is_copy"), *place)
-    return columns.repartition(1).sortWithinPartitions("seq")
+    columns = wanted.select(*by, "type", "data", "seq", F.lit(False).alias("is_copy"), *place)
+    placed = columns.repartition(*by) if by else columns.repartition(1)
+    return placed.sortWithinPartitions(*by, "seq")
 
 
 def replayed_everywhere(*place: str) -> Column:

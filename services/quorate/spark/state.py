@@ -7,19 +7,21 @@
    itself.
 3. `table` returns the entities of one kind with their own columns.
 
-The result has one row per entity: kind, key, fields (JSON), and the offset of its last change.
+The result has one row per entity: kind, key, fields (JSON), and the offset of its last change. A
+ledger of several clusters has a column `cluster`, and so has the result; each cluster is replayed
+alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
@@ -27,10 +29,18 @@ from pyspark.sql.types import StructType
 from quorate.metadata import entities
 from quorate.metadata.entities import StateReplay, fields_text
 from quorate.records.metadata import API_KEYS, RECORD_TYPES
+from quorate.spark.decoding.columns import CLUSTER, CLUSTER_FIELD
 from quorate.spark.decoding.fields import arrow_type
 from quorate.spark.errors import CompactedError, OptionError
 from quorate.spark.layers import batch_of, with_order
-from quorate.spark.shards import ReplayRow, Shard, replayed_everywhere, sharded
+from quorate.spark.shards import (
+    ReplayRow,
+    Shard,
+    by_cluster,
+    keys,
+    replayed_everywhere,
+    sharded,
+)
 
 ROWS_PER_BUCKET = 500_000
 ROWS_AT_ONCE = 10_000
@@ -41,18 +51,33 @@ STATE_SCHEMA = pa.schema(
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
-    """The input of a state. rows: with `seq`; offset: the end, exclusive.
+class StateExtent:
+    """The part of a cluster's ledger that makes up its state. offset: the end, exclusive.
 
-    count: an upper bound on the number of rows. snapshot: the end offset of the snapshot used, or
-    None. everywhere: the rows that every shard replays (see `shards`).
+    snapshot: the end offset of the snapshot used, or None. everywhere: the rows that every shard
+    replays (see `shards`).
+    """
+
+    offset: int
+    snapshot: int | None
+    everywhere: list[ReplayRow]
+
+    @property
+    def begins(self) -> int:
+        """The first offset of the log that is replayed."""
+        return self.snapshot or 0
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The input of a state. rows: with `seq`. count: an upper bound on the number of rows.
+
+    extents: by cluster; None is the key in a ledger without that column.
     """
 
     rows: DataFrame
-    offset: int
     count: int
-    snapshot: int | None
-    everywhere: list[ReplayRow]
+    extents: dict[str | None, StateExtent]
 
 
 def select(
@@ -74,6 +99,18 @@ def select(
         ledger = ledger.where(F.col("replica") == replica)
     ledger = with_order(ledger)
     found = _extents(ledger, time)
+    of_cluster: dict[str | None, list[Any]] = {}
+    for row in found:
+        of_cluster.setdefault(row[CLUSTER] if keys(ledger) else None, []).append(row)
+    extents = {
+        cluster: _extent(rows, offset, time) for cluster, rows in (of_cluster or {None: []}).items()
+    }
+    rows = _between(ledger, extents)
+    return Selection(rows, sum(row.rows for row in found), extents)
+
+
+def _extent(found: Sequence[Any], offset: int | None, time: datetime | None) -> StateExtent:
+    """The extent of one cluster's state. found: its rows of `_extents`."""
     if len({row.replica for row in found}) > 1:
         raise OptionError("the ledger contains several replicas: specify one")
     log = next((row for row in found if row.snapshot is None), None)
@@ -89,8 +126,6 @@ def select(
             f"the state before offset {target} is not available: the log begins {start}, and no "
             "snapshot covers the gap"
         )
-    in_log = F.col("snapshot").isNull() & (F.col("offset") >= begins) & (F.col("offset") < target)
-    chosen = in_log if base is None else in_log | (F.col("snapshot") == base)
     everywhere = [
         tuple(mark)
         for row in found
@@ -98,8 +133,27 @@ def select(
         if (begins <= mark.offset < target if row.snapshot is None else row.snapshot == base)
     ]
     everywhere.sort(key=lambda mark: int(mark[2]))
-    count = sum(row.rows for row in found)
-    return Selection(ledger.where(chosen), target, count, base, everywhere)
+    return StateExtent(target, base, everywhere)
+
+
+def _between(ledger: DataFrame, extents: Mapping[str | None, StateExtent]) -> DataFrame:
+    """The rows of the ledger that the extents contain."""
+    if not keys(ledger):
+        (one,) = extents.values()
+        return ledger.where(_contains(F.lit(one.begins), F.lit(one.offset), F.lit(one.snapshot)))
+    bounds = ledger.sparkSession.createDataFrame(
+        [(cluster, one.begins, one.offset, one.snapshot) for cluster, one in extents.items()],
+        f"{CLUSTER} string, begins long, target long, base long",
+    )
+    joined = ledger.join(F.broadcast(bounds), CLUSTER)
+    chosen = joined.where(_contains(F.col("begins"), F.col("target"), F.col("base")))
+    return chosen.drop("begins", "target", "base")
+
+
+def _contains(begins: Column, target: Column, base: Column) -> Column:
+    offset = F.col("offset")
+    in_log = F.col("snapshot").isNull() & (offset >= begins) & (offset < target)
+    return in_log | (F.col("snapshot") == base)
 
 
 def _extents(ledger: DataFrame, time: datetime | None) -> list[Any]:
@@ -116,7 +170,7 @@ def _extents(ledger: DataFrame, time: datetime | None) -> list[Any]:
         is_header & (F.timestamp_millis(contained) <= moment), F.col("snapshot")
     )
     return (
-        ledger.groupBy("replica", "snapshot")
+        ledger.groupBy(*keys(ledger), "replica", "snapshot")
         .agg(
             F.min("offset").alias("start"),
             F.max("offset").alias("last"),
@@ -143,24 +197,33 @@ def as_of(
     time: datetime | None = None,
     replica: str | None = None,
 ) -> DataFrame:
-    """The state before an offset, at a time, or now: kind, key, fields, offset. See `select`."""
+    """The state before an offset, at a time, or now: kind, key, fields, offset. See `select`.
+
+    Of several clusters, a fifth column is `cluster`.
+    """
     chosen = select(ledger, offset=offset, time=time, replica=replica)
     buckets = max(BUCKETS_MIN, -(-chosen.count // ROWS_PER_BUCKET))
-    everywhere = chosen.everywhere
+    everywhere = {cluster: one.everywhere for cluster, one in chosen.extents.items()}
+    has_clusters = bool(keys(ledger))
+    schema = STATE_SCHEMA.append(CLUSTER_FIELD) if has_clusters else STATE_SCHEMA
 
     def play(found: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        replay = StateReplay()
-        shard = Shard(replay, everywhere)
-        for batch in found:
-            shard.apply(batch)
-        shard.finish()
-        left = replay.rows()
-        while some := list(islice(left, ROWS_AT_ONCE)):
-            rows = [(kind, key, fields_text(fields), at) for kind, key, fields, at in some]
-            yield batch_of(rows, STATE_SCHEMA)
+        for cluster, batches in by_cluster(found, has_clusters=has_clusters):
+            replay = StateReplay()
+            shard = Shard(replay, everywhere[cluster])
+            for batch in batches:
+                shard.apply(batch)
+            shard.finish()
+            left = replay.rows()
+            last = (cluster,) if has_clusters else ()
+            while some := list(islice(left, ROWS_AT_ONCE)):
+                rows = [
+                    (kind, key, fields_text(fields), at, *last) for kind, key, fields, at in some
+                ]
+                yield batch_of(rows, schema)
 
     ordered = sharded(chosen.rows, buckets, "offset")
-    return ordered.mapInArrow(play, from_arrow_schema(STATE_SCHEMA))
+    return ordered.mapInArrow(play, from_arrow_schema(schema))
 
 
 def _own(type_name: str, **more: pa.DataType) -> StructType:
@@ -193,10 +256,12 @@ COLUMNS: dict[str, StructType] = {
 def table(found: DataFrame, kind: str) -> DataFrame:
     """The entities of one kind in a state, with typed columns. `offset`: that of the last change.
 
-    Raises OptionError if the kind has no table of its own.
+    Of several clusters, the last column is `cluster`. Raises OptionError if the kind has no table
+    of its own.
     """
     columns = COLUMNS.get(kind)
     if columns is None:
         raise OptionError(f"unknown table {kind!r}: expected one of {', '.join(COLUMNS)}")
     mine = found.where(F.col("kind") == kind)
-    return mine.select(F.from_json("fields", columns).alias("_"), "offset").select("_.*", "offset")
+    rest = ["offset", *keys(found)]
+    return mine.select(F.from_json("fields", columns).alias("_"), *rest).select("_.*", *rest)

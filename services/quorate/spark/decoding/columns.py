@@ -13,7 +13,8 @@ shows the offset in the log (`BatchHeader.log_base_offset`), null if it is unkno
 The last column of each layer is `committed`: true if the record, or the whole batch, is certainly
 committed, else null, for unknown (see `committed`). Everything in a checkpoint is committed. In the
 layer `raw`, whose rows contain many records, the column is `committed_end`: the offset before which
-the records are committed.
+the records are committed. Of several clusters (the source's option `clusters`), another column
+follows it: `cluster`, the cluster's id.
 
 Sources: `framing`, `envelope`, `rendering`, `fields`; record types from `records.metadata`.
 """
@@ -112,14 +113,18 @@ _TYPE_CODES[np.array(list(API_KEYS.values())) + 1] = np.arange(1, len(_TYPE_NAME
 _TYPED_HEAD = [LEDGER_SCHEMA.field(i) for i in range(5)] + [LEDGER_SCHEMA.field("version")]
 _COMMITTED = LEDGER_SCHEMA.field("committed")
 
+CLUSTER = "cluster"
+CLUSTER_FIELD = pa.field(CLUSTER, pa.string())
+
 BATCHES, LEDGER, RAW = "batches", "ledger", "raw"
 LAYERS = (BATCHES, LEDGER, RAW, *API_KEYS)
 
 
-def layer_schema(layer: str) -> pa.Schema:
+def layer_schema(layer: str, *, has_cluster: bool = False) -> pa.Schema:
     """The columns of a layer or a record type, by name. Raises KeyError for an unknown name."""
     fixed = {BATCHES: BATCHES_SCHEMA, LEDGER: LEDGER_SCHEMA, RAW: RAW_SCHEMA}.get(layer)
-    return typed_schema(RECORD_TYPES[API_KEYS[layer]]) if fixed is None else fixed
+    found = typed_schema(RECORD_TYPES[API_KEYS[layer]]) if fixed is None else fixed
+    return found.append(CLUSTER_FIELD) if has_cluster else found
 
 
 def typed_schema(cls: type[MetadataRecord]) -> pa.Schema:
@@ -138,19 +143,32 @@ def column_name(spec: FieldSpec) -> str:
 class ChunkOrigin:
     """Where a chunk comes from. replica: "id-directoryId" or a name; snapshot: its end offset.
 
-    committed_end: the offset before which the records of the log are certainly committed.
+    committed_end: the offset before which the records of the log are certainly committed. cluster:
+    the value of the rows' last column, `cluster`; None for rows without it.
     """
 
     replica: str
     file: str
     snapshot: int | None = None
     committed_end: int = 0
+    cluster: str | None = None
 
 
 def rows(
     layer: str, chunk: Chunk, origin: ChunkOrigin, start: int, end: int, *, verify: bool = True
 ) -> pa.RecordBatch:
     """A chunk's rows with offsets in [start, end), as one RecordBatch."""
+    found = _rows(layer, chunk, origin, start, end, verify=verify)
+    if origin.cluster is None:
+        return found
+    names = pa.repeat(pa.scalar(origin.cluster, CLUSTER_FIELD.type), found.num_rows)
+    schema = layer_schema(layer, has_cluster=True)
+    return pa.RecordBatch.from_arrays([*found.columns, names], schema=schema)
+
+
+def _rows(
+    layer: str, chunk: Chunk, origin: ChunkOrigin, start: int, end: int, *, verify: bool
+) -> pa.RecordBatch:
     if layer == BATCHES:
         return batch_rows(_overlapping(chunk, start, end), origin)
     if layer == RAW:

@@ -40,7 +40,7 @@ from pyspark.sql.types import StructType
 
 from quorate.log.scan import find_batch, may_follow
 from quorate.spark.decoding import framing
-from quorate.spark.decoding.columns import ChunkOrigin, layer_schema, rows
+from quorate.spark.decoding.columns import ChunkOrigin, rows
 from quorate.spark.decoding.framing import INCOMPLETE, Chunk
 from quorate.spark.errors import (
     DamagedError,
@@ -52,7 +52,7 @@ from quorate.spark.errors import (
 )
 from quorate.spark.files import LogReplica, SnapshotFile, cut, end_offset, opened, size_of
 from quorate.spark.options import ALL, NEWEST, NONE, OFFSET_MAX, SourceOptions
-from quorate.spark.source.committed import log_limits
+from quorate.spark.source.committed import LogLimit, log_limits
 from quorate.spark.source.coverage import Coverage
 from quorate.spark.source.filters import WantedRows
 
@@ -156,7 +156,7 @@ def read_part(options: SourceOptions, part: InputPartition) -> Iterator[RecordBa
             yield batch
     if none:
         # Spark 4.2 accepts an empty iterator; earlier versions require a first element.
-        yield RecordBatch.from_pylist([], schema=layer_schema(options.layer))
+        yield RecordBatch.from_pylist([], schema=options.schema)
 
 
 def read_layers(
@@ -266,7 +266,12 @@ def file_parts(
     committed_end: see `ChunkOrigin`. has_end: whether the log is known to reach `end`.
     """
     for segment, after in replica.segments_between(start, end):
-        origin = ChunkOrigin(replica.name, str(segment.path), committed_end=committed_end)
+        origin = ChunkOrigin(
+            replica.name,
+            str(segment.path),
+            committed_end=committed_end,
+            cluster=replica.cluster_id if options.of_clusters else None,
+        )
         following = end if after is None and has_end else after
         for piece in cut(segment.path, options.piece_bytes):
             is_end = piece.next_offset is None
@@ -284,25 +289,26 @@ def file_parts(
                 yield part
 
 
-def snapshot_parts(options: SourceOptions, replica: LogReplica) -> list[FilePart]:
-    """The selected checkpoints, one part each: a checkpoint is only as large as the state."""
+def snapshot_parts(options: SourceOptions, replica: LogReplica, end: int) -> list[FilePart]:
+    """The selected checkpoints that end by `end`, one part each.
+
+    A checkpoint is only as large as the state.
+    """
+    cluster = replica.cluster_id if options.of_clusters else None
     return [
         FilePart(
-            ChunkOrigin(replica.name, str(snapshot.path), snapshot.id.offset),
+            ChunkOrigin(replica.name, str(snapshot.path), snapshot.id.offset, cluster=cluster),
             0,
             size_of(snapshot.path),
             0,
             OFFSET_MAX,
         )
-        for snapshot in chosen_snapshots(replica, options.snapshots, options.high_watermark)
+        for snapshot in chosen_snapshots(replica, options.snapshots, end)
     ]
 
 
-def chosen_snapshots(
-    replica: LogReplica, which: str, high_watermark: int | None = None
-) -> tuple[SnapshotFile, ...]:
-    """The selected checkpoints of those that end by the high watermark."""
-    end = OFFSET_MAX if high_watermark is None else high_watermark
+def chosen_snapshots(replica: LogReplica, which: str, end: int) -> tuple[SnapshotFile, ...]:
+    """The selected checkpoints of those that end by `end`."""
     found = tuple(s for s in replica.snapshots if s.id.offset <= end)
     if which == NONE:
         return ()
@@ -330,15 +336,14 @@ class QuorateReader(DataSourceReader):
         options = self._options
         found: list[InputPartition] = []
         replicas = options.replicas()
-        limits = log_limits(replicas, options.high_watermark)
-        for replica, limit in zip(replicas, limits, strict=True):
+        for replica, limit in zip(replicas, _limits(options, replicas), strict=True):
             start = replica.start_offset
             if options.start is not None:
                 if 0 <= options.start < start and replica.segments and options.fail_on_loss:
                     raise lost(options.start, start)
                 start = options.start
             if self.wanted.snapshots:
-                found += snapshot_parts(options, replica)
+                found += snapshot_parts(options, replica, limit.end)
             start = max(start, self.wanted.start)
             end = min(options.end_or_max, limit.end, self.wanted.end)
             found += file_parts(options, replica, start, end, committed_end=limit.committed_end)
@@ -389,6 +394,22 @@ def _is_one_log(replicas: Sequence[LogReplica]) -> bool:
     return len(replicas) == 1 or (len(clusters) == 1 and None not in clusters)
 
 
+def _limits(options: SourceOptions, replicas: Sequence[LogReplica]) -> list[LogLimit]:
+    """Where to stop reading each log. Raises UnknownCommitError, and OptionError."""
+    if not options.of_clusters:
+        return log_limits(replicas, options.high_watermark)
+    ids = [replica.cluster_id for replica in replicas]
+    if None in ids or len(set(ids)) < len(ids):
+        raise OptionError(
+            "clusters=true needs one log of each cluster, with its meta.properties: "
+            + ", ".join(f"{each.directory} ({each.cluster_id})" for each in replicas)
+        )
+    ends = options.high_watermarks or [options.high_watermark] * len(replicas)
+    if len(ends) != len(replicas):
+        raise OptionError(f"highWatermark has {len(ends)} offsets, but {len(replicas)} logs exist")
+    return [log_limits([replica], end)[0] for replica, end in zip(replicas, ends, strict=True)]
+
+
 def ranges(start: int, end: int, size: int) -> list[LivePart]:
     return [LivePart(first, min(first + size, end)) for first in range(start, end, size)]
 
@@ -403,6 +424,8 @@ class QuorateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise OptionError(
                 "a stream follows one log: specify directories of one cluster, or bootstrap"
             )
+        if options.of_clusters:
+            raise OptionError("a stream follows one log: clusters=true is for spark.read")
         if options.snapshots != NONE:
             raise OptionError("a stream has no snapshots: read them with spark.read")
 
@@ -492,7 +515,7 @@ class QuorateSource(DataSource):
         return SourceOptions.of(dict(self.options))
 
     def schema(self) -> StructType:
-        return from_arrow_schema(layer_schema(self._parsed().layer))
+        return from_arrow_schema(self._parsed().schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002
         options = self._parsed()

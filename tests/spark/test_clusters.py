@@ -46,12 +46,12 @@ def rows_of(found: DataFrame) -> list[Any]:
 @pytest.mark.parametrize(
     "derived",
     [
-        lambda ledger: ledger,
         as_of,
-        lambda ledger: table(as_of(ledger), "partitions"),
-        history,
+        pytest.param(lambda ledger: ledger, marks=pytest.mark.slow),
+        pytest.param(lambda ledger: table(as_of(ledger), "partitions"), marks=pytest.mark.slow),
+        pytest.param(history, marks=pytest.mark.slow),
     ],
-    ids=["ledger", "state", "state_partitions", "history"],
+    ids=["state", "ledger", "state_partitions", "history"],
 )
 def test_each_cluster_is_read_as_if_alone(
     spark: Any, paths: list[Path], derived: Callable[[DataFrame], DataFrame]

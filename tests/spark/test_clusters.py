@@ -113,8 +113,13 @@ def test_a_cluster_without_a_majority_is_left_out(paths: list[Path], tmp_path: P
     two = [writable_copy(path, tmp_path / path.name) for path in paths[:2]]
     (segment,) = (two[1] / PARTITION).glob("*.log")
     segment.write_bytes(segment.read_bytes()[:400])
-    clusters = ClusterLogs.of(Source((*two, *paths[4:])))
+    strange = writable_copy(paths[4], tmp_path / "strange")
+    properties = strange / "meta.properties"
+    text = properties.read_text()
+    properties.write_text(text.replace(cluster_id(OURS), "x' OR 1"))
+    clusters = ClusterLogs.of(Source((*two, strange, *paths[4:])))
     assert list(clusters.logs) == [cluster_id(OURS), cluster_id(SMALL)]
+    assert "is not a cluster id" in clusters.faults["x' OR 1"]
     assert "the committed offset is unknown" in clusters.faults[cluster_id(KAFKAS)]
 
 

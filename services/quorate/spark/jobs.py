@@ -23,6 +23,7 @@ from quorate.spark.decoding import columns
 from quorate.spark.errors import OptionError, PipelineError, explain, is_file_gone
 from quorate.spark.files import LogReplica, end_offset, find_replicas
 from quorate.spark.history import history
+from quorate.spark.lake import is_cluster_id
 from quorate.spark.live import live_reader, quorum_connection
 from quorate.spark.options import DERIVED, OFFSET_MAX, SourceOptions
 from quorate.spark.plots import draw
@@ -224,6 +225,9 @@ class ClusterLogs:
         """
         found = cls({}, {})
         for cluster, each in source.of_clusters().items():
+            if not is_cluster_id(cluster):
+                found.faults[cluster] = f"{cluster!r} is not a cluster id"
+                continue
             try:
                 found.logs[cluster] = each.log()
             except PipelineError as error:
@@ -261,7 +265,8 @@ def run_clusters(
     """Write all layers of the logs of many clusters; return the row count of each table.
 
     Each table is written once, for all clusters. One with a damaged log is left out, and the others
-    are written again; its tables stay as they are. sink_of: returns the sink of some clusters.
+    are written again; readers of its newest run see what they saw before. sink_of: returns the sink
+    of some clusters.
     """
     while clusters.logs:
         try:

@@ -60,6 +60,11 @@ _CLUSTER_ID = re.compile(r"[\w.-]+", re.ASCII)
 _BATCH = "quorate_batch"
 
 
+def is_cluster_id(text: str) -> bool:
+    """Whether a text can be the id of a cluster: it goes into SQL and paths."""
+    return _CLUSTER_ID.fullmatch(text) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """A complete run of a cluster. versions: those of the tables that it wrote, by name."""
@@ -89,7 +94,7 @@ class LakeSink(Sink):
     def __init__(self, spark: SparkSession, root: str, cluster: str | Sequence[str]) -> None:
         self.clusters = (cluster,) if isinstance(cluster, str) else tuple(cluster)
         for each in self.clusters:
-            if not _CLUSTER_ID.fullmatch(each):
+            if not is_cluster_id(each):
                 raise OptionError(f"{each!r} is not a cluster id")
         _require_connector(spark, self.format)
         super().__init__(spark, root if "://" in root else str(Path(root).absolute()))

@@ -138,7 +138,16 @@ def test_a_cluster_with_a_damaged_log_is_left_out(
     assert clusters.leave_out(raised.value)
     assert list(clusters.logs) == [cluster_id(SMALL)]
     assert "the checksum is wrong" in clusters.faults[cluster_id(OURS)]
-    assert not clusters.leave_out(OptionError(f"{damaged}/other is no file of the rest"))
+    assert not clusters.leave_out(OptionError(f"{damaged}/other is not in a log that is left"))
+
+
+def test_several_clusters_are_not_one_log(paths: list[Path], tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="directories of 2 clusters: expected those of one"):
+        Source(tuple(paths[4:])).log()
+    renamed = writable_copy(paths[5], tmp_path / "renamed")
+    properties = renamed / "meta.properties"
+    properties.write_text(properties.read_text().replace("node.id=1", "node.id=2"))
+    assert Source((paths[4], renamed), replica="2").log().paths == (renamed,)
 
 
 def test_two_logs_of_one_cluster_are_an_error(spark: Any, paths: list[Path]) -> None:

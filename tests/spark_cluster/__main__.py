@@ -29,9 +29,9 @@ from typing import Annotated, Any
 import typer
 from quorate.spark.formats import TableFormat
 
-from tests.processes import HOST, POLL_S, QUORATE, ROOT, environment
+from tests.processes import POLL_S, QUORATE, ROOT
 from tests.s3 import CLIENT, S3Server, gateway
-from tests.spark_cluster.standalone import SparkCluster
+from tests.spark_cluster.standalone import SparkCluster, environment_of
 
 BUCKET = "bucket"
 CHECK = "tests.spark_cluster.check"
@@ -72,14 +72,7 @@ class Harness:
 
     @property
     def environment(self) -> dict[str, str]:
-        paths = (str(self.spark.parent), str(ROOT), os.environ.get("PYTHONPATH", ""))
-        return {
-            **environment(),
-            **CLIENT,
-            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-            "SPARK_HOME": str(self.spark),
-            "SPARK_LOCAL_IP": HOST,
-        }
+        return {**environment_of(self.spark), **CLIENT}
 
     @property
     def settings(self) -> dict[str, str]:

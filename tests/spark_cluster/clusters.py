@@ -13,7 +13,6 @@ versions for all. Delta and Iceberg need a PySpark that their connectors fit:
 from __future__ import annotations
 
 import json
-import os
 import random
 import resource
 import subprocess
@@ -37,8 +36,9 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from tests.processes import HOST, QUORATE, ROOT, environment
+from tests.processes import QUORATE
 from tests.spark.many_clusters import cluster_id, make_cluster
+from tests.spark_cluster.standalone import environment_of
 
 MANY = 10_000
 NAMESPACE = {"catalog": "quorate", "namespace": "metadata"}
@@ -54,16 +54,6 @@ class Run:
     seconds: float
     cpu_s: float
     peak_mib: float
-
-
-def environment_of(spark: Path) -> dict[str, str]:
-    paths = (str(spark.parent), str(ROOT), os.environ.get("PYTHONPATH", ""))
-    return {
-        **environment(),
-        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-        "SPARK_HOME": str(spark),
-        "SPARK_LOCAL_IP": HOST,
-    }
 
 
 def run(spark: Path, table_format: TableFormat, logs: Mapping[Path, int], out: Path) -> Run:

@@ -35,10 +35,9 @@ from rich.table import Table
 from tests.kafka import PEERS
 from tests.processes import QUORATE, ROOT
 from tests.spark.make_log import make_log
-from tests.spark_cluster.clusters import environment_of
 from tests.spark_cluster.meter import Meter
 from tests.spark_cluster.one_table import WORKERS
-from tests.spark_cluster.standalone import SparkCluster
+from tests.spark_cluster.standalone import SparkCluster, environment_of
 
 KAFKA = "kafka-dump-log"
 LOCAL = "local"

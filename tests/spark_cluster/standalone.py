@@ -9,10 +9,21 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from tests.processes import HOST, Process, free_ports, until
+from tests.processes import HOST, ROOT, Process, environment, free_ports, until
 
 EXECUTOR = b"CoarseGrainedExecutorBackend"
 START_S = 120.0
+
+
+def environment_of(spark: Path) -> dict[str, str]:
+    """For programs that use the PySpark in which Spark's directory is."""
+    paths = (str(spark.parent), str(ROOT), os.environ.get("PYTHONPATH", ""))
+    return {
+        **environment(),
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+        "SPARK_HOME": str(spark),
+        "SPARK_LOCAL_IP": HOST,
+    }
 
 
 class SparkCluster:

@@ -46,7 +46,7 @@ from quorate.spark.decoding.columns import CLUSTER, CLUSTER_FIELD
 from quorate.spark.errors import OptionError
 from quorate.spark.layers import batch_of, with_order
 from quorate.spark.options import OFFSET_MAX
-from quorate.spark.shards import Shard, by_cluster, keys, together
+from quorate.spark.shards import Shard, by_cluster, keys, of_clusters, together
 
 LEADER, VOTERS, ISR, BROKER = "leader", "voters", "isr", "broker"
 QUORUM = "quorum"
@@ -89,14 +89,12 @@ def history(ledger: DataFrame) -> DataFrame:
         F.bool_or(F.col("type") == RemoveTopicRecord.TYPE).alias("has_removals"),
     )
     found = extents.collect()
-    of_cluster: dict[str | None, list[Any]] = {}
-    for row in found:
-        of_cluster.setdefault(row[CLUSTER] if keys(ledger) else None, []).append(row)
-    bases = {cluster: _base(rows) for cluster, rows in of_cluster.items()}
+    groups = of_clusters(ledger, found)
+    bases = {cluster: _base(rows) for cluster, rows in groups.items()}
     rows = with_order(_seeded(ledger, bases).where(F.col("data").isNotNull()))
     left_out = [
         (cluster, first, last)
-        for cluster, some in of_cluster.items()
+        for cluster, some in groups.items()
         for first, last in undone(
             [tuple(mark) for row in some if row.snapshot is None for mark in row.marks]
         )

@@ -60,7 +60,8 @@ class Source:
         """Narrow the source to one log: the named replica, or the one that can be read furthest.
 
         Of several directories of a cluster, it is read up to the derived committed offset. Raises
-        UnknownCommitError, and OptionError if `replica` does not name exactly one.
+        UnknownCommitError, and OptionError if `replica` does not name exactly one, or for several
+        clusters.
         """
         if self.bootstrap:
             return self
@@ -110,6 +111,9 @@ class Source:
                 raise OptionError(
                     f"{self.replica!r} matches {len(logs)} of the replicas {names}, expected one"
                 )
+        ids = {replica.cluster_id for replica, _ in logs} - {None}
+        if len(ids) > 1:
+            raise OptionError(f"directories of {len(ids)} clusters: expected those of one")
         # Of several with the same end offset, the one that starts first holds the most.
         chosen, limit = max(
             logs, key=lambda log: (min(end_offset(log[0]), log[1].end), -log[0].start_offset)

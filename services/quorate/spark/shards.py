@@ -54,6 +54,15 @@ def keys(rows: DataFrame) -> list[str]:
     return [CLUSTER] if CLUSTER in rows.columns else []
 
 
+def of_clusters(rows: DataFrame, found: Iterable[Any]) -> dict[str | None, list[Any]]:
+    """Group what was collected from `rows` by cluster; None is the key without that column."""
+    by = keys(rows)
+    groups: dict[str | None, list[Any]] = {}
+    for row in found:
+        groups.setdefault(row[CLUSTER] if by else None, []).append(row)
+    return groups
+
+
 def by_cluster(
     found: Iterable[pa.RecordBatch], *, has_clusters: bool
 ) -> Iterator[tuple[str | None, Iterator[pa.RecordBatch]]]:

@@ -38,6 +38,7 @@ from quorate.spark.shards import (
     Shard,
     by_cluster,
     keys,
+    of_clusters,
     replayed_everywhere,
     sharded,
 )
@@ -99,12 +100,8 @@ def select(
         ledger = ledger.where(F.col("replica") == replica)
     ledger = with_order(ledger)
     found = _extents(ledger, time)
-    of_cluster: dict[str | None, list[Any]] = {}
-    for row in found:
-        of_cluster.setdefault(row[CLUSTER] if keys(ledger) else None, []).append(row)
-    extents = {
-        cluster: _extent(rows, offset, time) for cluster, rows in (of_cluster or {None: []}).items()
-    }
+    groups = of_clusters(ledger, found) or {None: []}
+    extents = {cluster: _extent(rows, offset, time) for cluster, rows in groups.items()}
     rows = _between(ledger, extents)
     return Selection(rows, sum(row.rows for row in found), extents)
 

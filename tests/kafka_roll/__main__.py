@@ -64,9 +64,7 @@ class Roll:
     def replace(self, old: int, new: int) -> None:
         """Start a controller, make it a voter in place of another one, and stop that one."""
         begun = time.monotonic()
-        node = self.controllers.process(new)
-        node.start()
-        self.controllers.wait(new)
+        self.controllers.start_observer(new)
         with self._leader_killed():
             self.controllers.add(new)
             self.changes.append((ADDED, self._key(new)))
@@ -138,9 +136,7 @@ def catch_up_and_stop(controllers: MixedControllers) -> int:
     """
     for node in controllers.ids:
         if not controllers.process(node).is_alive:
-            controllers.process(node).start()
-    for node in controllers.ids:
-        controllers.wait(node)
+            controllers.start_observer(node)
     reached = controllers.catch_up()
     leader = controllers.leader()
     for node in (*(each for each in controllers.ids if each != leader), leader):

@@ -136,6 +136,7 @@ def judge(
         "last epoch": report.terms[-1].epoch,
         "changes of the voters": len(made),
         "errors of Kafka's tool": dict(Counter(controllers.errors)),
+        "controllers that needed an empty directory": controllers.formatted,
         "batches": report.batches,
         "batches in several logs": report.compared,
         "offset that all logs reached": reached,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
@@ -40,7 +42,8 @@ class MixedControllers(Controllers):
     """The quorum begins with Kafka's three. static: their addresses are in
     `controller.quorum.voters`, so kraft.version is 0 until `upgrade`.
 
-    errors: why Kafka's tool had to be run again to change the voters.
+    errors: why Kafka's tool had to be run again to change the voters. formatted: the controllers
+    that came back with an empty directory.
     """
 
     ids = (*KAFKAS, *QUORATES)
@@ -48,6 +51,7 @@ class MixedControllers(Controllers):
     def __init__(self, folder: Path, jars: Path, *, static: bool = False) -> None:
         super().__init__(folder)
         self.errors: list[str] = []
+        self.formatted: list[int] = []
         self._jars = jars
         self._static = static
         self._tool_file = folder / "tool.properties"
@@ -123,6 +127,26 @@ class MixedControllers(Controllers):
             self.quorates[node_id].format("--no-initial-controllers", self.cluster_id)
         else:
             self.kafkas[node_id].format(self.cluster_id, "--no-initial-controllers")
+
+    def start_observer(self, node_id: int) -> None:
+        """Start a controller that is no voter, with an empty directory if it must have one."""
+        if not self._may_keep_directory(node_id):
+            shutil.rmtree(self.directory(node_id))
+            self.format_again(node_id)
+            self.formatted.append(node_id)
+        self.process(node_id).start()
+        self.wait(node_id)
+
+    def _may_keep_directory(self, node_id: int) -> bool:
+        """Whether a controller starts with the directory that it has.
+
+        Kafka's becomes a candidate at its start if its last vote was for itself, and fails if it is
+        no voter then (Kafka's QuorumState.initialize).
+        """
+        state = self.directory(node_id) / "__cluster_metadata-0/quorum-state"
+        if node_id in self.quorates or not state.exists():
+            return True
+        return bool(json.loads(state.read_text())["votedId"] != node_id)
 
     def wait(self, node_id: int) -> None:
         self.process(node_id).wait_listening(self.ports[node_id], timeout_s=START_S)

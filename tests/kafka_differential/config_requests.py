@@ -54,6 +54,7 @@ CONFIGS: Final = {
     CLIENT_METRICS: CLIENT_METRICS_CONFIGS,
     GROUP: GROUP_CONFIGS,
 }
+UNKNOWN_KINDS: Final = (0, 3, 99)
 INVALID: Final = (None, "", "x", "-2", "1.5", "99999999999999999999")
 LEVELS: Final = (30, 30, 29, 28, 27, 26, 25, 24, 20, 7, 6, 31, 0, -1)
 
@@ -82,7 +83,7 @@ def _entry(state: State, kind: int, wrong: float) -> tuple[str, str | None]:
 def _resource(state: State) -> tuple[int, str]:
     kind = state.chance.choice((TOPIC,) * 6 + (BROKER,) * 2 + (CLIENT_METRICS, GROUP))
     if state.odds(0.01):
-        kind = state.chance.choice((0, 3, 99))
+        kind = state.chance.choice(UNKNOWN_KINDS)
     names = {
         TOPIC: state.topic(0.05),
         BROKER: state.chance.choice(("", "", str(state.broker(0.05)))),
@@ -145,9 +146,13 @@ def _body(state: State, key: int, version: int, resources: Sequence[tuple[int, s
 
 
 def alter_configs(state: State) -> Script:
-    """The legacy request, which replaces all configs of a resource."""
+    """The legacy request, which replaces all configs of a resource.
+
+    Kafka's controllers never answer one that names two resources of unknown types alike.
+    """
     key, version = s.ALTER_CONFIGS, state.chance.choice((2, 1, 0))
     resources = []
+    unknown: set[str] = set()
     for _ in range(1 + state.skewed(3)):
         kind, name = _resource(state)
         entries = dict(
@@ -157,6 +162,10 @@ def alter_configs(state: State) -> Script:
             part(key, version, "AlterableConfig", name=each, value=value or "")
             for each, value in entries.items()
         )
+        if kind in UNKNOWN_KINDS and name in unknown:
+            continue
+        if kind in UNKNOWN_KINDS:
+            unknown.add(name)
         resources.append((kind, name, configs))
     body = _body(state, key, version, resources)
     return [common("AlterConfigs", key, version, body, is_safe=has_no_eligible)]

@@ -14,8 +14,8 @@ placement is random. Fields and records whose order has no meaning are compared 
 differs is counted by kind and shown once, with the request and the command that shows it again. The
 deliberate differences are in `reasons`. The stream leaves out what ends Kafka's controllers or lets
 them fail (invalid listeners and recovery states, null appended to a list, two resources of unknown
-types with one name in AlterConfigs, and the deletion of a topic with eligible leader replicas), and the end of controlled shutdowns, which depends on the
-offsets that other brokers have reported.
+types with one name in AlterConfigs, and the deletion of a topic with eligible leader replicas), and
+the end of controlled shutdowns, which depends on the offsets that other brokers have reported.
 
 If a difference changed what the controllers store, the topics and brokers that differ are removed
 from both. The next pair of controllers starts after 25,000 requests, when Kafka's controller fails,

@@ -16,6 +16,7 @@ from quorate.common.endpoints import Endpoint
 from quorate.common.error_codes import ErrorCode
 from quorate.raft import messages as m
 from quorate.raft.types import ReplicaKey, Voter
+from quorate.rpc.errors import BadMessageError
 
 from tests.attacks.kafka_listener import ACTION, AUTHORIZER, BROKER, Lab, controller
 from tests.certificates import needs_openssl
@@ -117,7 +118,7 @@ def test_without_the_setting_voters_are_not_served(tmp_path: Path) -> None:
         asker.close()
         for what, request in requests(lab).items():
             asker = lab.asker()
-            with pytest.raises((OSError, s.BadMessageError)):
+            with pytest.raises((OSError, BadMessageError)):
                 error_of(asker, request)
             asker.close()
             assert still_leads(lab), what

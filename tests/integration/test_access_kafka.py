@@ -13,6 +13,7 @@ import pytest
 from quorate.bridge.messages import schemas as s
 from quorate.bridge.requests.apis import KAFKA_APIS, KafkaApi
 from quorate.common.error_codes import ErrorCode
+from quorate.rpc.errors import BadMessageError
 
 from tests.certificates import needs_openssl
 from tests.integration.support import assert_clean, until
@@ -112,7 +113,7 @@ async def test_a_controller_allows_what_the_page_says(lab: Lab) -> None:
     await lab.allow_broker()
     for column in ENCRYPTED:
         if column.caller is None:
-            with pytest.raises((OSError, s.BadMessageError)):
+            with pytest.raises((OSError, BadMessageError)):
                 asker_of(lab, column.title).ask(
                     s.API_VERSIONS, access_kafka.bodies(0)[s.API_VERSIONS]
                 )

@@ -15,6 +15,7 @@ from typing import Any
 
 from quorate.bridge.messages import schemas as s
 from quorate.records.batch import build_data_batch, iter_batches, iter_records, stamp
+from quorate.rpc.errors import BadMessageError
 
 from tests.processes import until
 
@@ -227,7 +228,7 @@ class Load:
     def _attempt(self, what: Any) -> Any:
         try:
             return what()
-        except (OSError, LookupError, AssertionError, s.BadMessageError) as error:
+        except (OSError, LookupError, AssertionError, BadMessageError) as error:
             self.faults.append(f"{type(error).__name__}: {error}")
             time.sleep(0.1)
             return None

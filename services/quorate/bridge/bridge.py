@@ -28,7 +28,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from quorate.bridge.authentication import tokens
-from quorate.bridge.framing.frames import FRAME_BYTES_MAX
 from quorate.bridge.listener.connections import KafkaConnection
 from quorate.bridge.listener.listening import ListenerSettings, Listening
 from quorate.bridge.listener.server import api_versions
@@ -56,6 +55,8 @@ from quorate.metadata.authorizer import Operation, Resource, ResourceType
 from quorate.metadata.image.configs import ConfigResourceType
 from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.raft.messages import FetchRequest, FetchSnapshotRequest
+from quorate.rpc.errors import BadMessageError
+from quorate.rpc.framing.frame_stream import FRAME_BYTES_MAX
 from quorate.rpc.principals import Caller
 from quorate.rpc.server.authorizer import Denial, answer_authorized
 from quorate.rpc.wire.convert_metadata import METADATA_CODECS, MetadataAnswer
@@ -222,10 +223,10 @@ class Bridge:
     def _check_served(self, api_key: int) -> None:
         """Raise BadMessageError for a request that ends its connection (rule 5)."""
         if not self._settings.serves_voters and api_key in s.VOTERS_APIS:
-            raise s.BadMessageError(f"a request with API key {api_key}, which is not served here")
+            raise BadMessageError(f"a request with API key {api_key}, which is not served here")
         self._has_loaded = self._has_loaded or self._is_loaded()
         if not self._has_loaded and api_key not in _EARLY:
-            raise s.BadMessageError("the committed metadata is not loaded yet")
+            raise BadMessageError("the committed metadata is not loaded yet")
 
     def _is_unauthenticated(self, caller: Caller) -> bool:
         """Whether to reject an envelope because its sender is unauthenticated; logs one line."""

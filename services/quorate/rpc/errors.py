@@ -5,6 +5,7 @@ RpcError
 ├── ListenError           a server cannot listen on an address
 │   └── PortInUseError    because another process does
 ├── TlsError              a certificate, key or authority cannot be used
+├── BadMessageError       the bytes are not a message that is served here
 └── ClientError           errors that the client library raises
     ├── AdminError            the quorum rejected the request: `code`, `message`
     │   ├── OffsetCompactedError  a snapshot has replaced the requested records: `snapshot`
@@ -101,6 +102,10 @@ class PortInUseError(ListenError):
 
 class TlsError(RpcError):
     """A file that TLS needs cannot be used; the text names it."""
+
+
+class BadMessageError(RpcError):
+    """The bytes are not a message that is served here; the text says why."""
 
 
 class ClientError(RpcError):

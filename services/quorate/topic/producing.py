@@ -21,7 +21,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from quorate.bridge.framing.frames import INLINE_BYTES
 from quorate.bridge.listener.connections import KafkaConnection
 from quorate.bridge.listener.listening import wall_ms
 from quorate.bridge.listener.server import NO_RESPONSE
@@ -33,6 +32,8 @@ from quorate.records.client_batch import (
     check_client_batch,
     set_append_time,
 )
+from quorate.rpc.errors import BadMessageError
+from quorate.rpc.framing.frame_stream import INLINE_BYTES
 from quorate.rpc.wire.limits import CHANGE_TIMEOUT_MS_MAX
 from quorate.rpc.wire.values import AppendOutcome, OpenProducerRequest, OpenProducerResponse
 from quorate.runtime.append_service import AppendService
@@ -86,7 +87,7 @@ class Producing:
                     produced = await self._append(part.records, timeout_ms)
                 if body.acks == 0 and produced.error is not ErrorCode.NONE:
                     text = produced.message or produced.error.name
-                    raise s.BadMessageError(f"its records with acks=0 are rejected: {text}")
+                    raise BadMessageError(f"its records with acks=0 are rejected: {text}")
                 parts.append(self._produced_part(module, part.index, produced))
             responses.append(
                 module.TopicProduceResponse(name=topic.name, partition_responses=tuple(parts))

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from quorate.bridge.framing.frames import FRAME_BYTES_MAX
 from quorate.bridge.listener.connections import KafkaConnection
 from quorate.bridge.listener.listening import Listening
 from quorate.bridge.listener.server import api_versions
 from quorate.bridge.messages import schemas as s
 from quorate.metadata.authorizer import Operation
 from quorate.metadata.image.metadata_image import MetadataImage
+from quorate.rpc.framing.frame_stream import FRAME_BYTES_MAX
 from quorate.runtime.append_service import AppendService
 from quorate.runtime.authorizer import NodeAuthorizer
 from quorate.runtime.driver import RaftDriver

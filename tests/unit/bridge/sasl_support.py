@@ -15,6 +15,7 @@ from quorate.bridge.listener.connections import Connections
 from quorate.bridge.listener.server import BridgeServer
 from quorate.bridge.messages import schemas as s
 from quorate.common.scram import MECHANISM_NUMBERS
+from quorate.rpc.errors import BadMessageError
 from scramp import ScramClient, ScramMechanism
 
 from tests.unit.bridge.client_frames import read_frame, write_frame
@@ -64,7 +65,7 @@ class Client:
             write_frame(self.writer, frame)
             async with asyncio.timeout(10):
                 return await read_frame(self.reader)
-        except (OSError, s.BadMessageError):
+        except (OSError, BadMessageError):
             return None
 
     async def ask(self, api_key: int, version: int, **fields: Any) -> Any:

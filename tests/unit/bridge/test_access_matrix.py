@@ -13,7 +13,6 @@ from typing import Any, cast
 import pytest
 from quorate.bridge.authentication.sasl_config import SaslConfig
 from quorate.bridge.bridge import Bridge, BridgeSettings
-from quorate.bridge.framing.frames import FRAME_BYTES_MAX
 from quorate.bridge.listener.listening import ListenerSettings
 from quorate.bridge.messages import schemas as s
 from quorate.common.error_codes import ErrorCode
@@ -23,6 +22,7 @@ from quorate.metadata.acls import CLUSTER_NAME, LITERAL
 from quorate.metadata.authorizer import AclAuthorizer, Operation, ResourceType
 from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.records import metadata as rec
+from quorate.rpc.framing.frame_stream import FRAME_BYTES_MAX
 from quorate.rpc.principals import PrincipalMapping
 from quorate.rpc.tls import TlsConfig
 from quorate.rpc.wire.convert_metadata import MetadataAnswer

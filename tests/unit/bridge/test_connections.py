@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 from quorate.bridge.framing import frames
-from quorate.bridge.framing.frame_stream import FrameStream
-from quorate.bridge.framing.frames import CHUNK_BYTES, Receipt, Unfinished
+from quorate.bridge.framing.frames import Receipt, Unfinished
 from quorate.bridge.listener.connections import BROKER_S, Connections, KafkaConnection
+from quorate.rpc.framing.frame_stream import CHUNK_BYTES, FrameStream
 
 PACE_S = 0.05
 

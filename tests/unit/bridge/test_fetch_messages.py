@@ -26,6 +26,7 @@ from quorate.bridge.messages.fetch_messages import (
 from quorate.bridge.messages.peer_messages import read_response
 from quorate.common.error_codes import ErrorCode
 from quorate.common.identifiers import ZERO_UUID, uuid_from_bytes
+from quorate.rpc.errors import BadMessageError
 
 from tests.unit.bridge.test_bounds import tagged
 from tests.unit.bridge.test_isr_messages import some
@@ -166,7 +167,7 @@ def test_a_truncated_request_is_rejected_wherever_it_ends(version: int) -> None:
     request = LogFetch("cluster", 5, "B" * 21 + "A", True, 1, 2, 3, 4, 5, 6, 7, 8)
     whole = message(request, version)
     for size in range(len(whole)):
-        with pytest.raises(s.BadMessageError):
+        with pytest.raises(BadMessageError):
             read(whole[:size], version)
 
 
@@ -180,11 +181,11 @@ def test_changed_bytes_are_read_as_kio_reads_them_or_rejected(version: int, data
     kind = s.request_type(s.FETCH, version)
     try:
         (body,) = s._read(Walk(bytes(changed), 0, 20_000), (kind,), "")
-    except s.BadMessageError:
+    except BadMessageError:
         return
     try:
         found = read(bytes(changed), version)
-    except s.BadMessageError as error:
+    except BadMessageError as error:
         # kio reads a null array also where the schema has none.
         assert "is null" in str(error)  # noqa: PT017
         return
@@ -327,7 +328,7 @@ def test_a_truncated_response_is_rejected_wherever_it_ends(version: int) -> None
     found = LogFetched(0, (part,), (NodeEndpoint(1, "host", 2),), 7, LogPosition(8, 9))
     whole = s.write_response(5, response(found, version))
     for size in range(len(whole)):
-        with pytest.raises(s.BadMessageError, match=f"response to Fetch version {version}"):
+        with pytest.raises(BadMessageError, match=f"response to Fetch version {version}"):
             read_response(s.FETCH, version, whole[:size])
 
 

@@ -9,10 +9,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 import uvloop
-from quorate.bridge.framing import frame_stream as module
-from quorate.bridge.framing.frame_stream import FrameStream, connect
-from quorate.bridge.framing.frames import CHUNK_BYTES
-from quorate.bridge.messages.schemas import BadMessageError
+from quorate.rpc.errors import BadMessageError
+from quorate.rpc.framing import frame_stream as module
+from quorate.rpc.framing.frame_stream import CHUNK_BYTES, FrameStream, connect
 
 HOST = "127.0.0.1"
 SHORT_S = 0.1

@@ -11,6 +11,7 @@ from quorate.bridge.messages.heartbeat_messages import write_heartbeat_answer
 from quorate.common.error_codes import ErrorCode
 from quorate.common.identifiers import ZERO_UUID, uuid_from_bytes
 from quorate.metadata import requests as r
+from quorate.rpc.errors import BadMessageError
 
 from tests.unit.bridge.test_bounds import tagged, varint
 from tests.unit.bridge.test_isr_messages import some
@@ -110,7 +111,7 @@ def test_a_truncated_request_is_rejected_wherever_it_ends(version: int) -> None:
     request = r.BrokerHeartbeat(1, 2, 3, False, True, (directory,), (directory,))
     whole = header(version) + s.write(message(request, version))
     for size in range(8, len(whole)):
-        with pytest.raises(s.BadMessageError):
+        with pytest.raises(BadMessageError):
             s.read_call(whole[:size])
 
 
@@ -125,5 +126,5 @@ def test_a_truncated_request_is_rejected_wherever_it_ends(version: int) -> None:
     ],
 )
 def test_a_malformed_request_is_rejected(tags: bytes, reason: str) -> None:
-    with pytest.raises(s.BadMessageError, match=reason):
+    with pytest.raises(BadMessageError, match=reason):
         s.read_call(header(2) + FIXED + tags)

@@ -11,6 +11,7 @@ from quorate.bridge.messages.isr_messages import write_isr_changed
 from quorate.common.error_codes import ErrorCode
 from quorate.common.identifiers import ZERO_UUID, uuid_from_bytes
 from quorate.metadata import requests as r
+from quorate.rpc.errors import BadMessageError
 
 VERSIONS = pytest.mark.parametrize("version", [2, 3])
 HEADER = s.write_header(s.ALTER_PARTITION, 3, 11, "broker-1")
@@ -169,7 +170,7 @@ def test_tagged_fields_of_later_releases_are_skipped(version: int) -> None:
 def test_a_truncated_request_is_rejected_wherever_it_ends(version: int) -> None:
     whole = frame(small(version))
     for size in range(8, len(whole)):
-        with pytest.raises(s.BadMessageError):
+        with pytest.raises(BadMessageError):
             s.read_call(whole[:size])
 
 
@@ -185,5 +186,5 @@ def test_a_truncated_request_is_rejected_wherever_it_ends(version: int) -> None:
     ],
 )
 def test_a_malformed_request_is_rejected(body: bytes, reason: str) -> None:
-    with pytest.raises(s.BadMessageError, match=reason):
+    with pytest.raises(BadMessageError, match=reason):
         s.read_call(HEADER + bytes(12) + body)

@@ -21,6 +21,7 @@ from quorate.metadata import requests as r
 from quorate.metadata.acls import CLUSTER_NAME, LITERAL
 from quorate.metadata.authorizer import AclAuthorizer, Operation, ResourceType
 from quorate.raft.types import ReplicaKey
+from quorate.rpc.errors import BadMessageError
 from quorate.rpc.principals import Caller
 from quorate.rpc.wire.convert_metadata import MetadataAnswer
 from quorate.runtime.authorizer import NodeAuthorizer
@@ -445,7 +446,7 @@ async def test_a_request_for_nothing_describes_nothing(controller: Controller) -
 
 
 def test_a_description_of_too_many_resources_is_not_decoded() -> None:
-    with pytest.raises(s.BadMessageError, match="more than 1000 items"):
+    with pytest.raises(BadMessageError, match="more than 1000 items"):
         call(s.DESCRIBE_CONFIGS, 4, configs(*[(32, str(index)) for index in range(1_001)]))
 
 

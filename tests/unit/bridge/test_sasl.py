@@ -10,13 +10,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from quorate.bridge.framing.frames import INLINE_BYTES
 from quorate.bridge.listener import server as module
 from quorate.bridge.listener.connections import Connections
 from quorate.bridge.listener.server import api_versions
 from quorate.bridge.messages import schemas as s
 from quorate.common.error_codes import ErrorCode
 from quorate.common.scram import MECHANISM_NUMBERS
+from quorate.rpc.framing.frame_stream import INLINE_BYTES
 from scramp import ScramClient, ScramException
 
 from tests.unit.bridge.client_frames import write_frame

@@ -20,9 +20,7 @@ import uvloop
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from quorate.bridge.bridge import Bridge, BridgeSettings
-from quorate.bridge.framing import frame_stream
-from quorate.bridge.framing.frame_stream import FrameStream
-from quorate.bridge.framing.frames import FRAME_BYTES_MAX, IDLE_S, INLINE_BYTES, Decoder
+from quorate.bridge.framing.frames import Decoder
 from quorate.bridge.listener import server as server_module
 from quorate.bridge.listener.connections import Connections, KafkaConnection
 from quorate.bridge.listener.listening import ListenerSettings, Listening
@@ -37,6 +35,9 @@ from quorate.common.features import VersionRange
 from quorate.metadata import describe
 from quorate.metadata import requests as r
 from quorate.metadata.image.metadata_image import MetadataImage
+from quorate.rpc.errors import BadMessageError
+from quorate.rpc.framing import frame_stream
+from quorate.rpc.framing.frame_stream import FRAME_BYTES_MAX, IDLE_S, INLINE_BYTES, FrameStream
 from quorate.rpc.server.response_memory import ROOM_BYTES
 from quorate.rpc.wire.convert_metadata import MetadataAnswer
 
@@ -448,7 +449,7 @@ def test_whatever_bytes_come_are_a_request_or_a_bad_message(
     frame = api_key.to_bytes(2, "big") + version.to_bytes(2, "big") + bytes(4) + data
     try:
         found = s.read_call(frame)
-    except s.BadMessageError:
+    except BadMessageError:
         return
     assert (found.api_key, found.version) == (api_key, version)
 

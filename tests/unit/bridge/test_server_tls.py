@@ -17,6 +17,7 @@ from quorate.bridge.listener.connections import Connections, KafkaConnection
 from quorate.bridge.listener.handshakes import PER_ADDRESS_MAX, Handshakes
 from quorate.bridge.listener.server import BridgeServer
 from quorate.bridge.messages import schemas as s
+from quorate.rpc.errors import BadMessageError
 from quorate.rpc.tls import TlsConfig
 
 from tests.certificates import make_authority, make_certificate, needs_openssl, openssl
@@ -68,7 +69,7 @@ class Lab:
         try:
             write_frame(writer, heartbeat())
             return await read_frame(reader)
-        except (OSError, ssl.SSLError, s.BadMessageError):
+        except (OSError, ssl.SSLError, BadMessageError):
             return None
         finally:
             writer.close()

@@ -30,6 +30,7 @@ from quorate.records.batch import (
     verify_crc,
 )
 from quorate.records.metadata import NoOpRecord, encode
+from quorate.rpc.errors import BadMessageError
 from quorate.rpc.principals import Caller
 from quorate.rpc.server.response_memory import ROOM_BYTES, ResponseMemory
 from quorate.rpc.wire.values import OpenProducerRequest, OpenProducerResponse
@@ -261,7 +262,7 @@ async def test_every_append_is_committed_before_it_is_acknowledged(
         response = await lab.produce(batch_of(b"a"), acks=acks)
         assert (response is NO_RESPONSE) == (acks == 0)
         assert lab.replica.node.high_watermark == before + 1
-        with pytest.raises(s.BadMessageError, match="needs a key"):
+        with pytest.raises(BadMessageError, match="needs a key"):
             await lab.produce(batch_of(None), acks=0)
 
 

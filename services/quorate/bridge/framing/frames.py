@@ -21,14 +21,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from quorate.bridge.messages import schemas as s
+from quorate.rpc.framing.frame_stream import INLINE_BYTES
 
-FRAME_BYTES_MAX = 8 * 1024 * 1024
 UNFINISHED_BYTES_MAX = 64 * 1024 * 1024
-CHUNK_BYTES = 64 * 1024
 PACE_S = 0.001
-INLINE_BYTES = 16 * 1024
-IDLE_S = 600.0
-FRAME_S = 30.0
 
 
 class Unfinished:

@@ -21,9 +21,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from quorate.bridge.authentication.sasl import Session
-from quorate.bridge.framing.frames import IDLE_S
 from quorate.raft.messages import FetchRequest
 from quorate.raft.types import ReplicaKey
+from quorate.rpc.framing.frame_stream import IDLE_S
 from quorate.rpc.principals import Caller
 from quorate.rpc.server.response_memory import MemoryReservation, ResponseMemory
 

@@ -40,7 +40,6 @@ from quorate.bridge.authentication.sasl import (
     SaslAuthenticator,
     Session,
 )
-from quorate.bridge.framing.frame_stream import FrameStream
 from quorate.bridge.framing.frames import Decoder, Unfinished
 from quorate.bridge.listener.connections import Connections, KafkaConnection
 from quorate.bridge.listener.handshakes import Handshakes, handshake_fault
@@ -48,7 +47,8 @@ from quorate.bridge.messages import schemas as s
 from quorate.common.error_codes import ErrorCode
 from quorate.metadata import requests as r
 from quorate.rpc.cancellation import cancel_tasks
-from quorate.rpc.errors import TlsError
+from quorate.rpc.errors import BadMessageError, TlsError
+from quorate.rpc.framing.frame_stream import FrameStream
 from quorate.rpc.principals import Caller, PrincipalMapping, caller_of_certificate
 from quorate.rpc.server.response_memory import NoRoomError, ResponseMemory
 from quorate.rpc.tls import ServerContext, TlsConfig
@@ -220,7 +220,7 @@ class BridgeServer:
             stream = await self._open(accepted, connection)
             await self._serve(stream, connection)
             is_over = True
-        except s.BadMessageError as error:
+        except BadMessageError as error:
             self._note(connection, str(error))
         except (OSError, TimeoutError, TlsError, asyncio.CancelledError) as error:
             # A failed handshake is logged already. Cancelled: the connection was evicted, or the
@@ -308,7 +308,7 @@ class BridgeServer:
                         return
                     continue
                 if sasl.has_ended(session):
-                    raise s.BadMessageError("its SASL session has ended")
+                    raise BadMessageError("its SASL session has ended")
             connection.is_busy = True
             request = self._read(frame, connection)
             del frame  # it may be large, and its connection may wait
@@ -350,12 +350,12 @@ class BridgeServer:
             if error.response is not None:
                 await stream.send(error.response)
                 await stream.close()
-            raise s.BadMessageError(f"SASL: {error}") from None
+            raise BadMessageError(f"SASL: {error}") from None
         except TimeoutError:
             if not limit.expired():
                 raise
             text = f"SASL: authentication took more than {AUTHENTICATION_S:g} s"
-            raise s.BadMessageError(text) from None
+            raise BadMessageError(text) from None
         connection.session = exchange.session
         connection.caller = _caller(exchange.session, connection.host)
         self._connections.rest(connection)
@@ -377,12 +377,12 @@ class BridgeServer:
             assert self._sasl is not None, "it authenticates"
             check = exchange.check_start
             if length > self._sasl.config.receive_bytes_max:
-                raise s.BadMessageError(
+                raise BadMessageError(
                     f"a frame of {length} bytes before authentication is complete; at most "
                     f"{self._sasl.config.receive_bytes_max} (sasl.server.max.receive.size)"
                 )
         if length > longest:
-            raise s.BadMessageError(
+            raise BadMessageError(
                 f"a frame of {length} bytes; at most {longest} from a caller without the right "
                 "to send longer ones"
             )
@@ -423,7 +423,7 @@ class BridgeServer:
             try:
                 await connection.room.settle(len(data), is_owned=True)
             except NoRoomError as error:
-                raise s.BadMessageError(str(error)) from None
+                raise BadMessageError(str(error)) from None
         return data
 
 

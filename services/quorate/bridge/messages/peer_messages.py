@@ -35,6 +35,7 @@ from quorate.raft.errors import ViolationError
 from quorate.raft.types import OffsetAndEpoch, ReplicaKey, VoterSet
 from quorate.records.batch import parse_batches
 from quorate.records.errors import RecordsError
+from quorate.rpc.errors import BadMessageError
 from quorate.rpc.fields import endpoints_from_wire, natural
 from quorate.rpc.wire.limits import LONE_FETCH_BYTES_MAX
 
@@ -254,7 +255,7 @@ def read_response(api_key: int, version: int, frame: bytes) -> tuple[int, Any]:
     try:
         return read_log_fetched(frame, version)
     except ValueError as error:
-        raise s.BadMessageError(f"a response to Fetch version {version}: {error}") from error
+        raise BadMessageError(f"a response to Fetch version {version}: {error}") from error
 
 
 class ResponseReader:

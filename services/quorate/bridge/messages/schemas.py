@@ -38,6 +38,7 @@ from quorate.bridge.messages.isr_messages import read_isr_change
 from quorate.bridge.messages.zookeeper_messages import MESSAGES
 from quorate.common.error_codes import ErrorCode
 from quorate.common.identifiers import ZERO_UUID, uuid_from_bytes, uuid_to_bytes
+from quorate.rpc.errors import BadMessageError
 
 FETCH: Final = 1
 SASL_HANDSHAKE: Final = 17
@@ -154,10 +155,6 @@ _READERS: Final[dict[int, tuple[int, Callable[[Walk, int], Any]]]] = {
 """By API key, the requests that become Quorate's own values: since which version, and the reader
 (rule 1).
 """
-
-
-class BadMessageError(Exception):
-    """The bytes are not a message that is served here."""
 
 
 class Call(NamedTuple):

@@ -11,8 +11,9 @@ import ssl
 from types import TracebackType
 from typing import Any
 
-from quorate.bridge.framing.frame_stream import FrameStream, connect
 from quorate.bridge.messages import schemas as s
+from quorate.rpc.errors import BadMessageError
+from quorate.rpc.framing.frame_stream import FrameStream, connect
 from quorate.rpc.tls import TlsConfig
 from quorate.rpc.wire.limits import format_address
 from quorate.version import __version__
@@ -97,7 +98,7 @@ class KafkaClient:
             if frame is None:
                 raise ConnectionResetError("it closed the connection")
             found, response = s.read_response(api_key, version, frame)
-        except (OSError, TimeoutError, s.BadMessageError) as error:
+        except (OSError, TimeoutError, BadMessageError) as error:
             raise self._failure(error) from None
         if found != correlation_id:
             raise KafkaClientError(f"{self._address} answered another request")
@@ -107,7 +108,7 @@ class KafkaClient:
         reason = "no answer in time" if isinstance(error, TimeoutError) else str(error)
         hint = (
             "; does this listener use TLS?"
-            if self._tls is None and isinstance(error, ConnectionResetError | s.BadMessageError)
+            if self._tls is None and isinstance(error, ConnectionResetError | BadMessageError)
             else ""
         )
         return KafkaClientError(f"{self._address}: {reason}{hint}")

@@ -44,6 +44,7 @@ from quorate.metadata.authorizer import ANONYMOUS
 from quorate.metadata.managers.controller_context import RefusedError
 from quorate.raft import messages as m
 from quorate.raft.types import VoterSet
+from quorate.rpc.errors import BadMessageError
 from quorate.rpc.principals import Caller
 from quorate.rpc.tls import TlsConfig
 from quorate.runtime.driver import RaftDriver
@@ -267,7 +268,7 @@ async def _call(
     try:
         data = answer.response_data
         return (await asyncio.to_thread(s.read_response, api_key, version, data))[1]
-    except s.BadMessageError as broken:
+    except BadMessageError as broken:
         raise KafkaClientError(str(broken)) from None
 
 

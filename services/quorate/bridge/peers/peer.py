@@ -28,7 +28,6 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, Final
 
-from quorate.bridge.framing.frame_stream import FrameStream, connect
 from quorate.bridge.messages import schemas as s
 from quorate.bridge.messages.peer_messages import (
     API_KEYS,
@@ -57,7 +56,8 @@ from quorate.raft.messages import (
 )
 from quorate.raft.types import VoterSet
 from quorate.rpc.client.transport import FETCH_TIMEOUT_MS, Peers, PeerStream
-from quorate.rpc.errors import TransportError, TransportKind
+from quorate.rpc.errors import BadMessageError, TransportError, TransportKind
+from quorate.rpc.framing.frame_stream import FrameStream, connect
 from quorate.rpc.tls import TlsConfig
 from quorate.rpc.wire.limits import MESSAGE_BYTES_MAX, ChannelLimits, format_address
 from quorate.rpc.wire.values import ChecksumLogRequest, ChecksumLogResponse
@@ -355,7 +355,7 @@ class PeerConnection:
             raise
         except OSError as error:
             raise self._failure(error) from None
-        except s.BadMessageError as error:
+        except BadMessageError as error:
             if not self.is_open:
                 raise self._failure(ConnectionResetError(str(error))) from None
             raise ViolationError(f"{self.address}: {error}") from None

@@ -21,11 +21,12 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from quorate.bridge.framing.frame_stream import FrameStream, connect
 from quorate.bridge.messages import schemas as s
 from quorate.bridge.messages import zookeeper_messages as zk
 from quorate.bridge.propagation.control_requests import Message
 from quorate.rpc.cancellation import cancel_tasks
+from quorate.rpc.errors import BadMessageError
+from quorate.rpc.framing.frame_stream import FrameStream, connect
 from quorate.runtime.tasks import explained, supervise
 
 LOGGER = logging.getLogger(__name__)
@@ -138,7 +139,7 @@ class Channel:
                     self._queue.popleft()
         except (OSError, TimeoutError) as error:
             return str(error) or "the response timed out"
-        except s.BadMessageError as error:
+        except BadMessageError as error:
             return str(error)
         except Exception as error:
             # The request in flight may be the one that cannot be sent: replace the queue.
@@ -171,7 +172,7 @@ class Channel:
             raise ConnectionResetError("the broker closed the connection")
         found, response = s.read_response(message.api_key, version, frame)
         if found != correlation_id:
-            raise s.BadMessageError(
+            raise BadMessageError(
                 f"a response with correlation id {found} instead of {correlation_id}"
             )
         self._note(message, response)

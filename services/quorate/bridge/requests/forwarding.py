@@ -26,6 +26,7 @@ from quorate.bridge.requests.exchange import Ask, Exchange, NotControllerError, 
 from quorate.bridge.requests.quotas import MutationQuotas
 from quorate.common.error_codes import ErrorCode
 from quorate.metadata import requests as r
+from quorate.rpc.errors import BadMessageError
 from quorate.rpc.principals import Caller
 
 FORWARDED: Final[dict[int, Exchange]] = {
@@ -142,9 +143,9 @@ async def answer_envelope(call: s.Call, ask: Ask, decode: Decode, quotas: Mutati
         inner = await decode(bytes(call.body.request_data))
         exchange = FORWARDED.get(inner.api_key)
         if exchange is None:
-            raise s.BadMessageError(f"API {inner.api_key} is not forwarded")
+            raise BadMessageError(f"API {inner.api_key} is not forwarded")
         caller = _caller(call.body)
-    except (s.BadMessageError, ValueError):
+    except (BadMessageError, ValueError):
         return envelope_response(call.version, ErrorCode.INVALID_REQUEST)
     try:
         response = await answer(exchange, inner, ask, caller, quotas)

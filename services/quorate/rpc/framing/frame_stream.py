@@ -18,22 +18,31 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
-from quorate.bridge.framing.frames import (
-    CHUNK_BYTES,
-    FRAME_BYTES_MAX,
-    FRAME_S,
-    IDLE_S,
-    INLINE_BYTES,
-    Receipt,
-)
-from quorate.bridge.messages import schemas as s
+from quorate.rpc.errors import BadMessageError
 
 BUFFER_BYTES: Final = 16 * 1024
+CHUNK_BYTES = 64 * 1024
+INLINE_BYTES = 16 * 1024
+"""Up to this size, length and frame are written as one."""
+FRAME_BYTES_MAX = 8 * 1024 * 1024
+IDLE_S = 600.0
+FRAME_S = 30.0
+"""For the rest of a frame, and for the peer to read what was written."""
 _LENGTH_BYTES: Final = 4
 _CUT_OFF: Final = "the connection ended within a frame"
 _CLOSED: Final = "the connection was closed"
+
+
+class Receipt(Protocol):
+    """The account of a frame that has not arrived as a whole."""
+
+    def add(self, size: int) -> None:
+        """So many more of its bytes have arrived."""
+
+    async def turn(self) -> None:
+        """Wait before more of it is read."""
 
 
 class FrameStream(asyncio.Protocol):
@@ -91,7 +100,7 @@ class FrameStream(asyncio.Protocol):
             while len(received) < _LENGTH_BYTES:
                 if not await self._more(deadline_s):
                     if received:
-                        raise s.BadMessageError(_CUT_OFF)
+                        raise BadMessageError(_CUT_OFF)
                     return None
         else:
             await asyncio.sleep(0)
@@ -99,7 +108,7 @@ class FrameStream(asyncio.Protocol):
                 raise self._error
         length = int.from_bytes(received[:_LENGTH_BYTES], "big", signed=True)
         if not 0 <= length <= bytes_max:
-            raise s.BadMessageError(f"a frame of {length} bytes; at most {bytes_max}")
+            raise BadMessageError(f"a frame of {length} bytes; at most {bytes_max}")
         del received[:_LENGTH_BYTES]
         return length
 
@@ -127,7 +136,7 @@ class FrameStream(asyncio.Protocol):
         deadline_s = self._loop.time() + FRAME_S
         while len(data) < length:
             if not received and not await self._more(deadline_s):
-                raise s.BadMessageError(_CUT_OFF)
+                raise BadMessageError(_CUT_OFF)
             size = min(CHUNK_BYTES, length - len(data), len(received))
             data += received[:size]
             del received[:size]

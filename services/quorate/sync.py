@@ -23,7 +23,7 @@ from collections.abc import (
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import uvloop
 
@@ -319,9 +319,14 @@ class Client:
         tls: TlsConfig | None = None,
         request_timeout_ms: int = 30_000,
         cluster_id: str = "",
+        transport: Literal["auto", "grpc"] = "auto",
     ) -> None:
         self._client = QuorumClient(
-            bootstrap, tls=tls, request_timeout_ms=request_timeout_ms, cluster_id=cluster_id
+            bootstrap,
+            tls=tls,
+            request_timeout_ms=request_timeout_ms,
+            cluster_id=cluster_id,
+            transport=transport,
         )
         self._thread = _LoopThread("client")
 

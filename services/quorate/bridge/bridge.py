@@ -59,6 +59,7 @@ from quorate.rpc.errors import BadMessageError
 from quorate.rpc.framing.frame_stream import FRAME_BYTES_MAX
 from quorate.rpc.principals import Caller
 from quorate.rpc.server.authorizer import Denial, answer_authorized
+from quorate.rpc.server.framed_appends import FramedAppends
 from quorate.rpc.wire.convert_metadata import METADATA_CODECS, MetadataAnswer
 from quorate.runtime.authorizer import NodeAuthorizer
 from quorate.runtime.driver import RaftDriver
@@ -126,7 +127,8 @@ class Bridge:
     handle: passes a request to the metadata controller, with its timeout in ms. describe: answers a
     read from this node's image. admit: admits Kafka's nodes. authorizer: authorizes requests; None
     accepts all. image: returns the committed image, with the SCRAM credentials and the delegation
-    tokens. is_loaded: whether the committed metadata is loaded.
+    tokens. is_loaded: whether the committed metadata is loaded. appends: serves appends in frames,
+    None if they are not served.
     """
 
     def __init__(
@@ -140,6 +142,7 @@ class Bridge:
         authorizer: NodeAuthorizer | None = None,
         image: Callable[[], MetadataImage] = MetadataImage,
         is_loaded: Callable[[], bool] = lambda: True,
+        appends: FramedAppends | None = None,
     ) -> None:
         self._settings = settings
         self._raft = raft
@@ -157,7 +160,9 @@ class Bridge:
             serves_voters=settings.serves_voters,
         )
         self._voters = RaftRequests(raft, settings.listener, self._refusal)
-        self.listening = Listening(settings.listening, self, "Kafka's brokers", image)
+        self.listening = Listening(
+            settings.listening, self, "Kafka's brokers", image, appends=appends
+        )
         self._connections = self.listening.connections
         self._quorum = QuorumRequests(
             raft,

@@ -184,6 +184,27 @@ class ControllerConfig(NodeConfig):
         )
 
     @property
+    def frames_port(self) -> int:
+        """The advertised port of the listener for Kafka's brokers if it also takes appends in
+        frames, otherwise 0.
+
+        It does if it admits the same callers as gRPC, and no others. Clients look for it at the
+        host where they have found gRPC.
+        """
+        kafka = next((each for each in self.listeners if each.name == self.kafka.name), None)
+        clients = self.grpc_listeners
+        if kafka is None or kafka.sasl or not clients:
+            return 0
+        if any(each.tls is not kafka.tls for each in clients):
+            return 0
+        requires = self.kafka.security.client_auth == "required"
+        if kafka.tls and not (requires and self.kafka_tls == self.tls):
+            return 0
+        advertised = {each.name: each for each in self.endpoints}
+        found = advertised[kafka.name]
+        return found.port if found.host == advertised[clients[0].name].host else 0
+
+    @property
     def peer_listener(self) -> str:
         """The name of the listener on which controllers connect to each other."""
         if self.kafka.name is not None and self.kafka.serves_voters:

@@ -46,6 +46,7 @@ from quorate.process.storage import Storage, open_storage
 from quorate.process.telemetry import NodeTelemetry
 from quorate.raft import outputs as out
 from quorate.raft.types import VoterSet
+from quorate.rpc.server.framed_appends import FramedAppends
 from quorate.rpc.tls import TlsConfig
 from quorate.rpc.wire.limits import format_address
 from quorate.rpc.wire.values import FormatMode
@@ -213,7 +214,6 @@ class Controller:
         )
         extensions = [factory(shared) for factory in self._extension_factories]
         refuses = partial(refusal_of, extensions)
-        listener = None if config.kafka.name is None else KafkaListener(shared, refuses)
         service = node_service(
             shared,
             batch_bytes_max=BATCH_BYTES_MAX,
@@ -221,6 +221,13 @@ class Controller:
             refuses=refuses,
             watch_limits=WatchLimits.of(config.security.watchers_max, server_limits(config)),
         )
+        listener = None
+        if config.kafka.name is not None:
+            appends = FramedAppends(
+                service, server_limits(config), self._authorizer, self._server.note_streamed
+            )
+            listener = KafkaListener(shared, refuses, appends)
+            service.frames_port = lambda: listener.frames_port
         topic = None if config.topic.listener is None else TopicListener(shared, service.appends)
         watchers = service.watchers
         _notify(node, metadata, watchers)

@@ -97,6 +97,11 @@ class NodeServer:
             guard = self.connections or ConnectionGuard(self._server.ports, ServerLimits())
             guard.end(peer, reason)
 
+    def note_streamed(self) -> None:
+        """Record that a message arrived on a stream of another listener."""
+        if self._server is not None:
+            self._server.note_streamed()
+
     def component(self) -> Component:
         """The server as a component. It needs no start, because `listen` has started it."""
         return Component("server", stop=self.stop)

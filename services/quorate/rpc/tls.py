@@ -326,6 +326,15 @@ class _ServerFiles(_WatchedFiles):
         return self._reread(self._configuration)
 
 
+def client_context(tls: TlsConfig) -> ssl.SSLContext:
+    """The SSL context of a client, which checks host names. Raises OSError, ssl.SSLError."""
+    context = ssl.create_default_context(cafile=tls.ca)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if tls.certificate is not None:
+        context.load_cert_chain(tls.certificate, tls.key, password="")
+    return context
+
+
 class ServerContext(_WatchedFiles):
     """The SSL context for servers of the standard library. Raises TlsError.
 

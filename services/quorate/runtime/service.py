@@ -113,7 +113,8 @@ class NodeService:
     THROTTLING_QUOTA_EXCEEDED. refuses: why a metadata request is rejected at present, or "".
     kafka_listener: the name of the endpoints that speak Kafka's protocol, None without any.
     watch_limits: of the reads that follow the log, which `watchers` serves. applications: None
-    rejects producer sessions, and appends with conditions or null values.
+    rejects producer sessions, and appends with conditions or null values. frames_port: returns the
+    port at which the node takes appends in frames, 0 for none; whoever listens there sets it.
     """
 
     def __init__(
@@ -130,6 +131,7 @@ class NodeService:
         applications: ApplicationService | None = None,
     ) -> None:
         self.watchers = WatchHub(driver, lambda: self.current_leader, watch_limits)
+        self.frames_port: Callable[[], int] = lambda: 0
         self._driver = driver
         self.appends = AppendService(
             driver,
@@ -404,6 +406,7 @@ class NodeService:
             self._is_ready(),
             __version__,
             os.getpid(),
+            self.frames_port(),
         )
 
     async def format(self, request: FormatRequest) -> FormatResponse:

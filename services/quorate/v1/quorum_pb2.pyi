@@ -223,7 +223,7 @@ class NodeStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class NodeStatusResponse(_message.Message):
-    __slots__ = ("node_id", "cluster_id", "directory_id", "formatted", "state", "epoch", "leader_id", "high_watermark", "log_end_offset", "log_start_offset", "is_voter", "ready", "version", "pid")
+    __slots__ = ("node_id", "cluster_id", "directory_id", "formatted", "state", "epoch", "leader_id", "high_watermark", "log_end_offset", "log_start_offset", "is_voter", "ready", "version", "pid", "frames_port")
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     DIRECTORY_ID_FIELD_NUMBER: _ClassVar[int]
@@ -238,6 +238,7 @@ class NodeStatusResponse(_message.Message):
     READY_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
+    FRAMES_PORT_FIELD_NUMBER: _ClassVar[int]
     node_id: int
     cluster_id: str
     directory_id: bytes
@@ -252,7 +253,8 @@ class NodeStatusResponse(_message.Message):
     ready: bool
     version: str
     pid: int
-    def __init__(self, node_id: _Optional[int] = ..., cluster_id: _Optional[str] = ..., directory_id: _Optional[bytes] = ..., formatted: bool = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., leader_id: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., is_voter: bool = ..., ready: bool = ..., version: _Optional[str] = ..., pid: _Optional[int] = ...) -> None: ...
+    frames_port: int
+    def __init__(self, node_id: _Optional[int] = ..., cluster_id: _Optional[str] = ..., directory_id: _Optional[bytes] = ..., formatted: bool = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., leader_id: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., is_voter: bool = ..., ready: bool = ..., version: _Optional[str] = ..., pid: _Optional[int] = ..., frames_port: _Optional[int] = ...) -> None: ...
 
 class Record(_message.Message):
     __slots__ = ("key", "value")
@@ -307,6 +309,22 @@ class AppendRequest(_message.Message):
     producer_epoch: int
     base_sequence: int
     def __init__(self, correlation_id: _Optional[int] = ..., records: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., timeout_ms: _Optional[int] = ..., trace_parent: _Optional[str] = ..., packed: _Optional[_Union[PackedRecords, _Mapping]] = ..., expected_last_offset: _Optional[int] = ..., expected_key_offsets: _Optional[_Iterable[_Union[KeyOffset, _Mapping]]] = ..., checked: _Optional[_Union[PackedRecords, _Mapping]] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., base_sequence: _Optional[int] = ...) -> None: ...
+
+class OpenFramesRequest(_message.Message):
+    __slots__ = ("cluster_id",)
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    cluster_id: str
+    def __init__(self, cluster_id: _Optional[str] = ...) -> None: ...
+
+class FramesOpened(_message.Message):
+    __slots__ = ("error_code", "error_message", "cluster_id")
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    error_code: _common_pb2.ErrorCode
+    error_message: str
+    cluster_id: str
+    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., cluster_id: _Optional[str] = ...) -> None: ...
 
 class AppendResponse(_message.Message):
     __slots__ = ("correlation_id", "error_code", "error_message", "base_offset", "epoch", "current_leader", "last_offset", "key_offsets")

@@ -22,6 +22,7 @@ from quorate.bridge.messages import schemas as s
 from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.metadata.image.tokens import TokenSecrets
 from quorate.rpc.principals import PrincipalMapping
+from quorate.rpc.server.framed_appends import FramedAppends
 from quorate.rpc.tls import TlsConfig
 
 if TYPE_CHECKING:
@@ -56,7 +57,8 @@ class Listening:
     """The listener of one controller.
 
     answerer: answers the requests. clients: who connects, for the log. image: returns the committed
-    image, with the SCRAM credentials and the delegation tokens. served: the served APIs.
+    image, with the SCRAM credentials and the delegation tokens. served: the served APIs. appends:
+    serves appends in frames, None if they are not served.
     """
 
     def __init__(
@@ -66,8 +68,11 @@ class Listening:
         clients: str,
         image: Callable[[], MetadataImage],
         served: s.Served = s.SERVED,
+        *,
+        appends: FramedAppends | None = None,
     ) -> None:
         self._settings = settings
+        self._appends = appends
         self._answerer = answerer
         self._clients = clients
         self._image = image
@@ -118,6 +123,7 @@ class Listening:
             mapping=settings.mapping,
             sasl=self._sasl,
             served=self._served,
+            appends=self._appends,
         )
         await server.start(settings.host, settings.port)
         self._server = server

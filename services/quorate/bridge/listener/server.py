@@ -18,6 +18,8 @@ Rules:
 5. With SASL, requests are passed on only once the client has authenticated (`sasl`). The response
    to a failed authentication is delayed, and ends the connection.
 6. An `Answerer` must not raise. If it does, the connection closes with the traceback in the log.
+7. After a frame that opens it for appends (`rpc.wire.frames`), a connection belongs to `appends`.
+   With SASL there is none: nothing would end with the session.
 
 Source: Kafka's protocol guide ("Network"); KIP-511 (an unknown version of ApiVersions is answered
 in version 0).
@@ -31,7 +33,8 @@ import logging
 import math
 import socket
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, Protocol
 
 from quorate.bridge.authentication.sasl import (
@@ -40,7 +43,7 @@ from quorate.bridge.authentication.sasl import (
     SaslAuthenticator,
     Session,
 )
-from quorate.bridge.framing.frames import Decoder, Unfinished
+from quorate.bridge.framing.frames import Decoder, Receipt, Unfinished
 from quorate.bridge.listener.connections import Connections, KafkaConnection
 from quorate.bridge.listener.handshakes import Handshakes, handshake_fault
 from quorate.bridge.messages import schemas as s
@@ -50,8 +53,10 @@ from quorate.rpc.cancellation import cancel_tasks
 from quorate.rpc.errors import BadMessageError, TlsError
 from quorate.rpc.framing.frame_stream import FrameStream
 from quorate.rpc.principals import Caller, PrincipalMapping, caller_of_certificate
+from quorate.rpc.server.framed_appends import APPENDING, FrameConnection, FramedAppends
 from quorate.rpc.server.response_memory import NoRoomError, ResponseMemory
 from quorate.rpc.tls import ServerContext, TlsConfig
+from quorate.rpc.wire.frames import is_opening
 from quorate.telemetry.limited_log import LimitedLog
 
 LOGGER = logging.getLogger(__name__)
@@ -103,6 +108,7 @@ class BridgeServer:
     """Listens for clients and passes their requests to `answerer`. tls: None without TLS.
 
     requests_certificate: see `ServerContext`. sasl: None without SASL. served: the served APIs.
+    appends: serves appends in frames, None if they are not served (rule 7).
     """
 
     def __init__(
@@ -118,7 +124,10 @@ class BridgeServer:
         mapping: PrincipalMapping | None = None,
         sasl: SaslAuthenticator | None = None,
         served: s.Served = s.SERVED,
+        appends: FramedAppends | None = None,
     ) -> None:
+        assert sasl is None or appends is None, "rule 7"
+        self._appends = appends
         self._answerer = answerer
         self._served = served
         self._decoder = decoder
@@ -162,6 +171,8 @@ class BridgeServer:
 
     async def stop(self) -> None:
         self._close_sockets()
+        if self._appends is not None:
+            await self._appends.drain()
         await cancel_tasks(*self._serving)
 
     def _close_sockets(self) -> None:
@@ -309,6 +320,9 @@ class BridgeServer:
                     continue
                 if sasl.has_ended(session):
                     raise BadMessageError("its SASL session has ended")
+            if self._appends is not None and is_opening(frame):
+                await self._serve_appends(self._appends, frame, stream, connection)
+                return
             connection.is_busy = True
             request = self._read(frame, connection)
             del frame  # it may be large, and its connection may wait
@@ -320,6 +334,44 @@ class BridgeServer:
             if connection.throttled_s:
                 await asyncio.sleep(connection.throttled_s)
                 connection.throttled_s = 0.0
+
+    async def _serve_appends(
+        self, appends: FramedAppends, first: bytes, stream: FrameStream, connection: KafkaConnection
+    ) -> None:
+        """Serve a connection that its first frame opens for appends (rule 7).
+
+        Raises BadMessageError, OSError, TimeoutError.
+        """
+
+        async def read() -> bytes | None:
+            length = await stream.length(connection.idle_s, bytes_max=APPENDING.bytes_max)
+            if length is None:
+                return None
+            frame = stream.take(length)
+            if frame is not None:
+                return frame
+            with self._receipt(connection) as receipt:
+                return await stream.whole(length, receipt)
+
+        def note(is_busy: bool) -> None:
+            connection.is_busy = is_busy
+            if not is_busy:
+                self._connections.rest(connection)
+
+        await appends.serve(first, FrameConnection(stream, connection.caller, read, note))
+
+    @contextmanager
+    def _receipt(self, connection: KafkaConnection) -> Iterator[Receipt]:
+        """The account of a frame that has not arrived as a whole."""
+        receipt = self._unfinished.begin(
+            lambda: connection.end(
+                "unfinished frames hold too much memory, and this one is the oldest"
+            )
+        )
+        try:
+            yield receipt
+        finally:
+            receipt.end()
 
     async def _authenticated(
         self,
@@ -388,15 +440,8 @@ class BridgeServer:
             )
         if (frame := stream.take(length)) is not None:
             return frame
-        receipt = self._unfinished.begin(
-            lambda: connection.end(
-                "unfinished frames hold too much memory, and this one is the oldest"
-            )
-        )
-        try:
+        with self._receipt(connection) as receipt:
             return await stream.rest(length, receipt, check)
-        finally:
-            receipt.end()
 
     async def _read(self, frame: bytes, connection: KafkaConnection) -> tuple[s.Call, Any]:
         """The request in a frame, and the response if it is rejected by its header, else None."""

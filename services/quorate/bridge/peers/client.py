@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import ssl
 from types import TracebackType
 from typing import Any
 
 from quorate.bridge.messages import schemas as s
 from quorate.rpc.errors import BadMessageError
 from quorate.rpc.framing.frame_stream import FrameStream, connect
-from quorate.rpc.tls import TlsConfig
+from quorate.rpc.tls import TlsConfig, client_context
 from quorate.rpc.wire.limits import format_address
 from quorate.version import __version__
 
@@ -112,12 +111,3 @@ class KafkaClient:
             else ""
         )
         return KafkaClientError(f"{self._address}: {reason}{hint}")
-
-
-def client_context(tls: TlsConfig) -> ssl.SSLContext:
-    """The SSL context of a client, which checks host names. Raises OSError, ssl.SSLError."""
-    context = ssl.create_default_context(cafile=tls.ca)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    if tls.certificate is not None:
-        context.load_cert_chain(tls.certificate, tls.key, password="")
-    return context

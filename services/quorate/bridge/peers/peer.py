@@ -40,7 +40,6 @@ from quorate.bridge.messages.peer_messages import (
     unsupported,
     write_request,
 )
-from quorate.bridge.peers.client import client_context
 from quorate.bridge.requests.raft_requests import level_range
 from quorate.bridge.requests.replication import PEER_CLIENT_ID, bridge_endpoint
 from quorate.common.endpoints import Endpoint
@@ -58,7 +57,7 @@ from quorate.raft.types import VoterSet
 from quorate.rpc.client.transport import FETCH_TIMEOUT_MS, Peers, PeerStream
 from quorate.rpc.errors import BadMessageError, TransportError, TransportKind
 from quorate.rpc.framing.frame_stream import FrameStream, connect
-from quorate.rpc.tls import TlsConfig
+from quorate.rpc.tls import TlsConfig, client_context
 from quorate.rpc.wire.limits import MESSAGE_BYTES_MAX, ChannelLimits, format_address
 from quorate.rpc.wire.values import ChecksumLogRequest, ChecksumLogResponse
 from quorate.version import __version__

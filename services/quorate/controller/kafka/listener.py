@@ -28,6 +28,7 @@ from quorate.process.extension import NodeComponents
 from quorate.process.node import PeersFactory
 from quorate.raft.types import VoterSet
 from quorate.rpc.client.transport import Peers
+from quorate.rpc.server.framed_appends import FramedAppends
 from quorate.rpc.wire.convert_metadata import MetadataAnswer
 from quorate.runtime.service import NodeService
 from quorate.telemetry.samples import Sample
@@ -39,14 +40,25 @@ REGISTRATION = RegisterBroker(0, "", ())
 
 
 class KafkaListener(ListenerComponent):
-    """The listener of one controller. refuses: why a request must be rejected, or ""."""
+    """The listener of one controller. refuses: why a request must be rejected, or "". appends:
+    serves appends in frames, if the configuration lets the listener take them.
+    """
 
     def __init__(
-        self, components: NodeComponents[ControllerConfig], refuses: Callable[[object], str]
+        self,
+        components: NodeComponents[ControllerConfig],
+        refuses: Callable[[object], str],
+        appends: FramedAppends | None = None,
     ) -> None:
-        self.bridge = _bridge(components, refuses)
+        self._frames_port = 0 if appends is None else components.config.frames_port
+        self.bridge = _bridge(components, refuses, appends if self._frames_port else None)
         is_early = components.config.kafka.serves_voters
         super().__init__(components, self.bridge, _warn, is_early=is_early)
+
+    @property
+    def frames_port(self) -> int:
+        """The port at which it takes appends in frames now, 0 if it does not."""
+        return self._frames_port if self.bridge.listening.addresses else 0
 
 
 def peers_factory(config: ControllerConfig) -> PeersFactory | None:
@@ -117,7 +129,9 @@ def _warn(config: ControllerConfig) -> None:
 
 
 def _bridge(
-    components: NodeComponents[ControllerConfig], refuses: Callable[[object], str]
+    components: NodeComponents[ControllerConfig],
+    refuses: Callable[[object], str],
+    appends: FramedAppends | None,
 ) -> Bridge:
     config, metadata = components.config, components.metadata
     kafka, security = config.kafka, config.security
@@ -166,4 +180,5 @@ def _bridge(
         authorizer=components.authorizer,
         image=lambda: components.loader.image,
         is_loaded=lambda: not kafka.serves_voters or components.loader.has_caught_up,
+        appends=appends,
     )

@@ -24,6 +24,7 @@ from quorate.raft.errors import MisuseError
 from quorate.records.batch import BatchProducer
 from quorate.rpc.client.channels import Channels, Link
 from quorate.rpc.client.client_stream import ClientStream
+from quorate.rpc.client.framed_call import FramedCalls
 from quorate.rpc.client.routing import NOT_LEADER, Address, LeaderSearch
 from quorate.rpc.errors import (
     AdminError,
@@ -114,12 +115,20 @@ class AppendConnection(ClientStream[AppendOutcome]):
 
 
 class Appender:
-    """Sends batches to the current leader. Each is a span of `tracing`, if given."""
+    """Sends batches to the current leader. Each is a span of `tracing`, if given.
+
+    framed_calls: opens connections without gRPC; None to use gRPC only.
+    """
 
     def __init__(
-        self, search: LeaderSearch, channels: Channels, tracing: Tracing | None = None
+        self,
+        search: LeaderSearch,
+        channels: Channels,
+        tracing: Tracing | None = None,
+        framed_calls: FramedCalls | None = None,
     ) -> None:
         self._tracing = tracing
+        self._framed_calls = framed_calls
         self._search = search
         self._channels = channels
         self._connections: dict[Address, AppendConnection] = {}
@@ -213,12 +222,16 @@ class Appender:
             self._channels.release(link)
             return connection
         connection = self._connections[address] = AppendConnection(link, self._channels)
+        if self._framed_calls is not None:
+            self._framed_calls.serve(connection, link, quorum_pb2.AppendResponse)
         return connection
 
     async def close(self) -> None:
         # Meanwhile an append in flight may connect to another node.
         for connection in list(self._connections.values()):
             await connection.close()
+        if self._framed_calls is not None:
+            await self._framed_calls.close()
         await _wind_up(self._tasks)
 
 

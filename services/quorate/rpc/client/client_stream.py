@@ -8,6 +8,9 @@ Rules:
    sent may have been executed.
 4. A caller may be cancelled at any time. This ends the stream only while its message is being
    written: gRPC ends a call whose write is cancelled.
+5. Another call that is offered takes the place of the first one once no message is in flight, so
+   that messages never overtake each other. If some are, the next message waits for them, up to
+   `CHANGE_S`.
 """
 
 from __future__ import annotations
@@ -15,27 +18,44 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import grpc.aio
 from google.protobuf.message import Message
 
 from quorate.raft.errors import ViolationError
 from quorate.rpc.client.channels import EOF, Channels, Link, call_error
-from quorate.rpc.client.stream_call import StreamCall
 from quorate.rpc.errors import TransportError, TransportKind
 
 LOGGER = logging.getLogger(__name__)
 
 A = TypeVar("A")
 
+CHANGE_S = 0.05
+
 _UNTOUCHED = (TransportKind.NOT_SERVED, TransportKind.OVERLOADED, TransportKind.OTHER_CLUSTER)
+
+
+def _nothing() -> object:
+    """Do nothing at the end of a stream, or with its first response: the default."""
+    return None
+
+
+class MessageCall(Protocol):
+    """What carries the messages; `stream_call.StreamCall` documents it."""
+
+    async def write(self, message: Message) -> None: ...
+
+    async def read(self) -> Any: ...
+
+    def cancel(self) -> None: ...
 
 
 class ClientStream(Generic[A]):
     """One call to one node, over a connected link that it releases at its end.
 
-    kind: the class of received messages. decode: converts one, or raises ViolationError.
+    kind: the class of received messages. decode: converts one, or raises ViolationError. on_end:
+    called once, when the stream is over.
     """
 
     def __init__(
@@ -50,14 +70,64 @@ class ClientStream(Generic[A]):
         self._channels = channels
         self._decode = decode
         self._unchecked = link.unchecked()
-        self._call: StreamCall[Any] = link.stream(path, kind)
+        self._call: MessageCall = link.stream(path, kind)
+        self._offered: tuple[MessageCall, Callable[[], object]] | None = None
+        self._on_answer = _nothing
+        self._drained: asyncio.Future[None] | None = None
         self._pending: dict[int, asyncio.Future[A]] = {}
         self._last_id = 0
         self._has_answered = False
         self._reason = "the stream ended"
         self._writing = asyncio.Lock()
         self.is_open = True
-        self._reader = asyncio.create_task(self._read())
+        self.on_end: Callable[[], object] = _nothing
+        self._reader = asyncio.create_task(self._read(self._call))
+        self._replaced_reader: asyncio.Task[None] | None = None
+        """Kept until it has ended, because the event loop holds tasks weakly."""
+
+    def offer(self, call: MessageCall, on_answer: Callable[[], object]) -> None:
+        """Let another call to the same node take the place of this one (rule 5).
+
+        on_answer: called with its first response.
+        """
+        if not self.is_open:
+            call.cancel()
+            return
+        self._offered = call, on_answer
+        if self.is_idle:
+            self._change()
+
+    def _change(self) -> None:
+        """Use the offered call. No message is in flight."""
+        assert self._offered is not None
+        replaced, self._replaced_reader = self._call, self._reader
+        self._call, self._on_answer = self._offered
+        self._offered = None
+        # Whoever opened the call has checked the cluster.
+        self._unchecked = None
+        self._reader = asyncio.create_task(self._read(self._call))
+        replaced.cancel()
+
+    async def _change_soon(self) -> None:
+        """Wait until no message is in flight, then use the offered call (rule 5)."""
+        if self._pending:
+            self._drained = drained = asyncio.get_running_loop().create_future()
+            try:
+                async with asyncio.timeout(CHANGE_S):
+                    await drained
+            except TimeoutError:
+                return
+            finally:
+                self._drained = None
+        if self._offered is not None and not self._pending:
+            self._change()
+
+    def _forget(self, correlation_id: int) -> asyncio.Future[A] | None:
+        """Remove a call that has ended."""
+        future = self._pending.pop(correlation_id, None)
+        if self._drained is not None and not self._pending and not self._drained.done():
+            self._drained.set_result(None)
+        return future
 
     @property
     def is_idle(self) -> bool:
@@ -77,6 +147,8 @@ class ClientStream(Generic[A]):
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 async with self._writing:
+                    if self._offered is not None:
+                        await self._change_soon()
                     if not self.is_open:
                         raise self._not_sent()
                     self._pending[correlation_id] = future
@@ -91,7 +163,7 @@ class ClientStream(Generic[A]):
         finally:
             if watch is not None and waiter is not None:
                 watch.end(waiter)
-            self._pending.pop(correlation_id, None)
+            self._forget(correlation_id)
             if future.done() and not future.cancelled():
                 future.exception()  # marks it retrieved: after a failed write nothing awaits it
 
@@ -123,20 +195,23 @@ class ClientStream(Generic[A]):
             TransportKind.BROKEN, self._link.address, "the client closed the stream"
         )
 
-    async def _read(self) -> None:
+    async def _read(self, call: MessageCall) -> None:
         error = TransportError(TransportKind.FAILED, self._link.address, "reading responses failed")
         try:
-            while (message := await self._call.read()) is not EOF:
+            while (message := await call.read()) is not EOF:
                 if not self._has_answered and self._unchecked is not None:
-                    await self._unchecked.check(self._link.address, self._call)
+                    await self._unchecked.check(self._link.address, call)
                 self._has_answered = True
+                if self._on_answer is not _nothing:
+                    self._on_answer()
+                    self._on_answer = _nothing
                 if self._link.watch is not None:
                     self._link.watch.received()
                 answer = self._decode(message)
-                future = self._pending.pop(message.correlation_id, None)
+                future = self._forget(message.correlation_id)
                 if future is not None and not future.done():
                     future.set_result(answer)
-            error = await self._link.ended(self._call)
+            error = await self._link.ended(call)
         except grpc.aio.AioRpcError as broken:
             error = call_error(self._link.address, broken)
         except TransportError as foreign:
@@ -149,7 +224,8 @@ class ClientStream(Generic[A]):
         except Exception as broken:
             LOGGER.error("reading responses from %s failed: %r", self._link.address, broken)
         finally:
-            self._end(error)
+            if call is self._call:
+                self._end(error)
 
     def _end(self, error: TransportError) -> None:
         if not self.is_open:
@@ -157,12 +233,18 @@ class ClientStream(Generic[A]):
         self.is_open = False
         self._reason = f"the stream ended ({error.text})"
         self._call.cancel()
+        if self._offered is not None:
+            self._offered[0].cancel()
+            self._offered = None
         self._channels.release(self._link)
+        self.on_end()
         kind = self._kind(error)
         for future in self._pending.values():
             if not future.done():
                 future.set_exception(TransportError(kind, error.address, error.text))
         self._pending.clear()
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
 
     def _kind(self, error: TransportError) -> TransportKind:
         """The error kind for pending calls.

@@ -2,7 +2,8 @@
 
 Rules:
 1. Bytes go from the transport's callback to one buffer, and from there to the frame. If the buffer
-   holds more than twice `buffer_bytes`, nothing more is read until a reader waits again.
+   holds more than twice `buffer_bytes`, nothing more is read until a reader waits again. `whole`
+   lets the buffer take a whole frame, which saves two copies of it.
 2. A frame that has arrived already is read in the next turn of the event loop: a client that does
    not wait for responses takes turns with the others.
 3. A wait sets a deadline. One timer per connection is moved only if it is due after the deadline,
@@ -16,6 +17,7 @@ and a timeout for each wait take a third of the CPU time of such a request.
 from __future__ import annotations
 
 import asyncio
+import math
 import ssl
 from collections.abc import Callable
 from typing import Any, Final, Protocol, cast
@@ -35,7 +37,7 @@ _CUT_OFF: Final = "the connection ended within a frame"
 _CLOSED: Final = "the connection was closed"
 
 
-class Receipt(Protocol):
+class PartialFrame(Protocol):
     """The account of a frame that has not arrived as a whole."""
 
     def add(self, size: int) -> None:
@@ -61,6 +63,8 @@ class FrameStream(asyncio.Protocol):
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
         self._received = bytearray()
+        self._wanted = 0
+        """The bytes that the buffer may hold in addition, for a frame."""
         self._is_paused = False
         self._has_ended = False
         self._error: Exception | None = None
@@ -124,7 +128,7 @@ class FrameStream(asyncio.Protocol):
     async def rest(
         self,
         length: int,
-        receipt: Receipt | None = None,
+        receipt: PartialFrame | None = None,
         check: Callable[[bytes], None] | None = None,
     ) -> bytes:
         """The frame of that length. check: for the first bytes of a long one (`frames`, rule 5).
@@ -150,6 +154,28 @@ class FrameStream(asyncio.Protocol):
                         await receipt.turn()
         return bytes(data)
 
+    async def whole(self, length: int, receipt: PartialFrame | None = None) -> bytes:
+        """Like `rest`, with the frame in the buffer until all of it has arrived (rule 1)."""
+        received = self._received
+        deadline_s = self._loop.time() + FRAME_S
+        tracked = 0
+        self._wanted = length
+        try:
+            while (available := len(received)) < length:
+                if receipt is not None and available > tracked:
+                    receipt.add(available - tracked)
+                    tracked = available
+                if not await self._more(deadline_s):
+                    raise BadMessageError(_CUT_OFF)
+                if self._has_ended and len(received) < length:
+                    raise BadMessageError(_CUT_OFF)
+        finally:
+            self._wanted = 0
+        with memoryview(received) as view:
+            frame = bytes(view[:length])
+        del received[:length]
+        return frame
+
     async def _more(self, deadline_s: float) -> bool:
         """Wait until more bytes have arrived; False at the end of the connection.
 
@@ -173,8 +199,10 @@ class FrameStream(asyncio.Protocol):
     # --- deadlines --------------------------------------------------------------------------------
 
     def _watch(self, deadline_s: float) -> None:
-        """End the wait of the reader then (rule 3). deadline_s: the loop's time."""
+        """End the wait of the reader then (rule 3). deadline_s: the loop's time; inf for never."""
         self._deadline_s = deadline_s
+        if deadline_s == math.inf:
+            return
         if self._timer is not None:
             if self._timer_at_s <= deadline_s:
                 return
@@ -191,7 +219,7 @@ class FrameStream(asyncio.Protocol):
             return
         if self._loop.time() >= self._deadline_s:
             self._reader.set_exception(TimeoutError())
-        else:
+        elif self._deadline_s != math.inf:
             self._arm(self._deadline_s)
 
     # --- writing ----------------------------------------------------------------------------------
@@ -232,9 +260,9 @@ class FrameStream(asyncio.Protocol):
             self.abort()
 
     def abort(self) -> None:
-        """Close the connection at once. Idempotent."""
-        if not self._closed.done():
-            self.transport.abort()
+        """Close the connection at once, if there is one. Idempotent."""
+        if self._transport is not None and not self._closed.done():
+            self._transport.abort()
 
     # --- asyncio.Protocol -------------------------------------------------------------------------
 
@@ -246,7 +274,7 @@ class FrameStream(asyncio.Protocol):
         reader = self._reader
         if reader is not None and not reader.done():
             reader.set_result(None)
-        if len(self._received) > self._buffer_max and not self._is_paused:
+        if len(self._received) > self._buffer_max + self._wanted and not self._is_paused:
             self.transport.pause_reading()
             self._is_paused = True
 

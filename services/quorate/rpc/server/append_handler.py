@@ -14,9 +14,10 @@ from typing import Any
 from quorate.common.error_codes import ErrorCode
 from quorate.raft.errors import ViolationError
 from quorate.records.batch import BatchProducer
-from quorate.rpc.server.authorizer import Context, RequestContext
+from quorate.rpc.server.authorizer import RequestContext
 from quorate.rpc.server.handler import RaftHandler
 from quorate.rpc.server.intake import read_request
+from quorate.rpc.server.server_stream import MessageContext
 from quorate.rpc.wire.codec import NO_LEADER
 from quorate.rpc.wire.convert_append import (
     correlation_id_of,
@@ -74,7 +75,7 @@ class AppendHandler:
     """The appends of one client over one call or stream of `method`."""
 
     handler: RaftHandler
-    context: Context
+    context: MessageContext
     method: RpcMethod
     batch_bytes_max: int
     request_context: RequestContext | None = None

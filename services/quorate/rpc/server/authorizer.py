@@ -115,14 +115,14 @@ class RequestContext:
 
     __slots__ = ("_authorizer", "_caller")
 
-    def __init__(self, authorizer: CallAuthorizer, context: Context) -> None:
+    def __init__(self, authorizer: CallAuthorizer, caller: Caller) -> None:
         self._authorizer = authorizer
-        self._caller = authorizer.caller(context)
+        self._caller = caller
 
     @classmethod
     def of(cls, authorizer: CallAuthorizer | None, context: Context) -> RequestContext | None:
         """None without an authorizer: every caller may then call every method."""
-        return None if authorizer is None else cls(authorizer, context)
+        return None if authorizer is None else cls(authorizer, authorizer.caller(context))
 
     def refusal(self, name: str, request: object = None) -> Denial | None:
         return self._authorizer.refusal(self._caller, name, request)

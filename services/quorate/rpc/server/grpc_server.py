@@ -146,6 +146,10 @@ class RpcServer:
         """
         self._handler_ref.use(handler)
 
+    def note_streamed(self) -> None:
+        """Record that a message arrived on a stream outside gRPC (`throttle`, rule 7)."""
+        self._handler_ref.request_throttle.note_streamed()
+
     async def set_serving(self, is_serving: bool, service: str | None = None) -> None:
         """Set the grpc.health.v1 status of one of `SERVICES`, or of all."""
         status = health_pb2.HealthCheckResponse.ServingStatus

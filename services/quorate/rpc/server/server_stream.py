@@ -14,9 +14,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-import grpc.aio
 from google.protobuf.message import DecodeError, Message
 
 from quorate.rpc.client.channels import EOF
@@ -26,7 +25,6 @@ LOGGER = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-Context = grpc.aio.ServicerContext[Any, Any]
 Running = set[asyncio.Task[Any]]
 """The work in flight of all calls and streams of a server, which it outlives."""
 
@@ -38,6 +36,23 @@ stream.
 """
 
 
+class MessageContext(Protocol):
+    """The connection of a stream: gRPC's context of a call, or one without gRPC."""
+
+    def peer(self) -> str:
+        """Who it is, for the log."""
+
+    async def read(self) -> Any:
+        """The bytes of the next message, or `channels.EOF`."""
+
+    async def write(self, message: Any, /) -> None:
+        """Send a message. Raises if the client is gone."""
+
+
+def _ignores(_is_busy: bool) -> None:
+    """Do nothing when messages are in flight: the default."""
+
+
 def begun(running: Running, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
     """Run work in a task of its own, which continues when its caller is cancelled (rule 2)."""
     task = asyncio.create_task(work)
@@ -47,15 +62,22 @@ def begun(running: Running, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
 
 
 class ServerStream:
-    """One stream."""
+    """One stream. on_busy: called with whether messages are in flight, when that changes."""
 
     def __init__(
-        self, context: Context, limits: ServerLimits, running: Running, begin: Begin
+        self,
+        context: MessageContext,
+        limits: ServerLimits,
+        running: Running,
+        begin: Begin,
+        *,
+        on_busy: Callable[[bool], None] = _ignores,
     ) -> None:
         self._context = context
         self._limits = limits
         self._running = running
         self._begin = begin
+        self._on_busy = on_busy
         self._is_open = True
         self._messages = 0
         self._bytes = 0
@@ -67,6 +89,8 @@ class ServerStream:
         try:
             while (message := await self._context.read()) is not EOF:
                 size, work = await self._begin(message)
+                if not self._messages:
+                    self._on_busy(True)
                 self._messages += 1
                 self._bytes += size
                 begun(self._running, self._answer(work, size))
@@ -105,4 +129,6 @@ class ServerStream:
         finally:
             self._messages -= 1
             self._bytes -= size
+            if not self._messages:
+                self._on_busy(False)
             self._changed.set()

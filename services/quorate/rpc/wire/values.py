@@ -110,6 +110,8 @@ class NodeStatus:
     """The node's readiness."""
     version: str = ""
     pid: int = 0
+    frames_port: int = 0
+    """Where it takes appends in frames; 0: nowhere."""
 
 
 # --- features -------------------------------------------------------------------------------------

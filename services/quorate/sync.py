@@ -23,7 +23,7 @@ from collections.abc import (
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import uvloop
 
@@ -40,7 +40,7 @@ from quorate.raft.errors import MisuseError
 from quorate.raft.messages import CurrentLeader
 from quorate.raft.types import ReplicaKey
 from quorate.records.batch import Record
-from quorate.rpc.client.quorum_client import QuorumClient
+from quorate.rpc.client.quorum_client import QuorumClient, Transport
 from quorate.rpc.tls import TlsConfig
 from quorate.rpc.wire.values import OPAQUE_KEY, AppendResult, OpaqueRecord, QuorumDescription
 
@@ -319,7 +319,7 @@ class Client:
         tls: TlsConfig | None = None,
         request_timeout_ms: int = 30_000,
         cluster_id: str = "",
-        transport: Literal["auto", "grpc"] = "auto",
+        transport: Transport = "auto",
     ) -> None:
         self._client = QuorumClient(
             bootstrap,

@@ -49,6 +49,15 @@ PeerProtocol = Annotated[
         "default: grpc).",
     ),
 ]
+ClientTransport = Annotated[
+    str,
+    typer.Option(
+        "--transport",
+        metavar="auto|grpc",
+        help="How clients append: in frames without gRPC if the controllers take them, or over "
+        "gRPC only.",
+    ),
+]
 Directory = Annotated[
     Path | None,
     typer.Option(
@@ -66,6 +75,7 @@ def bench(
     names: Names = None,
     bootstrap: Bootstrap = None,
     peer_protocol: PeerProtocol = None,
+    transport: ClientTransport = "auto",
     controllers: Annotated[
         int, typer.Option("--controllers", "-n", help=f"Number of voters (1 to {VOTERS_MAX}).")
     ] = 3,
@@ -115,6 +125,7 @@ def bench(
 
     from quorate.cli.bench.workloads import Bench
     from quorate.controller.kafka.settings import GRPC, PEER_PROTOCOLS
+    from quorate.rpc.client.quorum_client import TRANSPORTS
 
     chosen = _chosen(names or [], bootstrap)
     if not 1 <= controllers <= VOTERS_MAX:
@@ -126,6 +137,8 @@ def bench(
             "--peer-protocol is for a new quorum: a running one has its quorate.peer.protocol; "
             "omit --bootstrap-controller"
         )
+    if transport not in TRANSPORTS:
+        raise UsageError(f"--transport {transport}: expected {' or '.join(TRANSPORTS)}")
     asked = Bench(
         voters=controllers,
         seconds=seconds,
@@ -138,6 +151,7 @@ def bench(
         folder=directory,
         bootstrap=tuple(bootstrap.split(",")) if bootstrap else (),
         peer_protocol=peer_protocol or GRPC,
+        transport=transport,
     )
     raise typer.Exit(uvloop.run(_run(asked, chosen, repeat, out, as_json=as_json)))
 

@@ -21,7 +21,7 @@ import uvloop
 from quorate.cli.bench.report import percentile
 from quorate.common.error_codes import ErrorCode
 from quorate.rpc.cancellation import cancel_tasks
-from quorate.rpc.client.quorum_client import ClientError, QuorumClient
+from quorate.rpc.client.quorum_client import TRANSPORTS, ClientError, QuorumClient, Transport
 from quorate.rpc.wire.methods import RPC_METHODS
 from quorate.rpc.wire.values import OpaqueRecord
 from quorate.v1 import quorum_pb2
@@ -141,8 +141,8 @@ class Probe:
     `commits` has (begin, end) of each committed append, by `time.monotonic`.
     """
 
-    def __init__(self, bootstrap: Sequence[str]) -> None:
-        self._client = QuorumClient(bootstrap, request_timeout_ms=10_000)
+    def __init__(self, bootstrap: Sequence[str], transport: Transport) -> None:
+        self._client = QuorumClient(bootstrap, request_timeout_ms=10_000, transport=transport)
         self._task: asyncio.Task[None] | None = None
         self._appends: set[asyncio.Task[None]] = set()
         self.commits: list[tuple[float, float]] = []
@@ -186,8 +186,10 @@ class Probe:
         return max((b - a for a, b in zip([since, *ends], ends, strict=False)), default=0.0)
 
 
-async def _client_process(bootstrap: list[str], callers: int, seconds: float) -> None:
-    client = QuorumClient(bootstrap)
+async def _client_process(
+    bootstrap: list[str], callers: int, seconds: float, transport: Transport
+) -> None:
+    client = QuorumClient(bootstrap, transport=transport)
     try:
         await client.append_value(VALUE)
         print("ready", flush=True)
@@ -208,8 +210,10 @@ def main() -> None:
     parser.add_argument("--bootstrap", required=True)
     parser.add_argument("--callers", type=int, required=True)
     parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--transport", choices=TRANSPORTS, required=True)
     options = parser.parse_args()
-    uvloop.run(_client_process(options.bootstrap.split(","), options.callers, options.seconds))
+    bootstrap = options.bootstrap.split(",")
+    uvloop.run(_client_process(bootstrap, options.callers, options.seconds, options.transport))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from pathlib import Path
 from quorate.cli.local.local_cluster import LocalCluster
 from quorate.cli.output import CommandError
 from quorate.raft.messages import DescribeQuorumResponse
-from quorate.rpc.client.quorum_client import ClientError, QuorumClient
+from quorate.rpc.client.quorum_client import ClientError, QuorumClient, Transport
 from quorate.rpc.wire.values import NodeStatus
 
 FORM_TIMEOUT_S = 60.0
@@ -22,12 +22,15 @@ POLL_S = 0.005
 
 
 class BenchQuorum:
-    """The quorum under load. `cluster` is None if the quorum ran already."""
+    """The quorum under load. `cluster` is None if the quorum ran already. transport: of clients."""
 
-    def __init__(self, bootstrap: Sequence[str], cluster: LocalCluster | None) -> None:
+    def __init__(
+        self, bootstrap: Sequence[str], cluster: LocalCluster | None, transport: Transport
+    ) -> None:
         self.bootstrap = list(bootstrap)
         self.cluster = cluster
-        self.client = QuorumClient(bootstrap)
+        self.transport = transport
+        self.client = QuorumClient(bootstrap, transport=transport)
 
     @property
     def own(self) -> LocalCluster:
@@ -100,18 +103,18 @@ class BenchQuorum:
 
 @asynccontextmanager
 async def quorum_of_its_own(
-    voters: int, parent: Path | None, peer_protocol: str
+    voters: int, parent: Path | None, peer_protocol: str, transport: Transport
 ) -> AsyncIterator[BenchQuorum]:
     """Run a quorum of `voters` new controllers on loopback; kill and delete them afterwards.
 
-    peer_protocol: see `LocalCluster`.
+    peer_protocol: see `LocalCluster`. transport: see `QuorumClient`.
     """
     folder = Path(tempfile.mkdtemp(prefix="quorate-bench-", dir=parent))
-    cluster = LocalCluster(folder / "cluster", peer_protocol=peer_protocol)
+    cluster = LocalCluster(folder / "cluster", kafka_listener=True, peer_protocol=peer_protocol)
     try:
         cluster.create(range(1, voters + 1))
         cluster.start()
-        quorum = BenchQuorum(cluster.addresses, cluster)
+        quorum = BenchQuorum(cluster.addresses, cluster, transport)
         try:
             await quorum.until(
                 lambda view: len(view.voters) == voters, f"{voters} voters", FORM_TIMEOUT_S
@@ -130,9 +133,11 @@ def _end(cluster: LocalCluster) -> None:
 
 
 @asynccontextmanager
-async def running_quorum(bootstrap: Sequence[str]) -> AsyncIterator[BenchQuorum]:
+async def running_quorum(
+    bootstrap: Sequence[str], transport: Transport
+) -> AsyncIterator[BenchQuorum]:
     """Yield a quorum that runs already. None of its processes is stopped."""
-    quorum = BenchQuorum(bootstrap, None)
+    quorum = BenchQuorum(bootstrap, None, transport)
     try:
         yield quorum
     finally:

@@ -36,6 +36,7 @@ from quorate.cli.bench.quorum import BenchQuorum, quorum_of_its_own, running_quo
 from quorate.cli.bench.report import Measurement, percentile
 from quorate.cli.output import CommandError
 from quorate.controller.kafka.settings import GRPC
+from quorate.rpc.client.quorum_client import Transport
 
 CALLERS = 64
 PROCESSES = 4
@@ -71,6 +72,8 @@ class Bench:
     bootstrap: tuple[str, ...] = ()
     peer_protocol: str = GRPC
     """The protocol of new quorums, see `LocalCluster`."""
+    transport: Transport = "auto"
+    """How clients append, see `QuorumClient`."""
     run: int = 0
     note: Callable[[str], None] = field(default=lambda _text: None)
     """Called with progress texts for the user."""
@@ -78,8 +81,10 @@ class Bench:
     def quorum(self, voters: int | None = None) -> AbstractAsyncContextManager[BenchQuorum]:
         """Return the quorum to load: that of `bootstrap`, or a new one."""
         if self.bootstrap:
-            return running_quorum(self.bootstrap)
-        return quorum_of_its_own(voters or self.voters, self.folder, self.peer_protocol)
+            return running_quorum(self.bootstrap, self.transport)
+        return quorum_of_its_own(
+            voters or self.voters, self.folder, self.peer_protocol, self.transport
+        )
 
     def took(
         self, workload: str, metric: str, value: float, unit: str, n: int, **more: object
@@ -87,6 +92,7 @@ class Bench:
         about: dict[str, object] = {
             "voters": self.voters,
             "durability": "fsync before each acknowledgement",
+            "transport": self.transport,
         }
         if not self.bootstrap:
             about["peer_protocol"] = self.peer_protocol
@@ -224,7 +230,7 @@ async def _client_processes(
     quorum: BenchQuorum, callers: int, seconds: float
 ) -> AsyncIterator[list[asyncio.subprocess.Process]]:
     command = [sys.executable, "-m", "quorate.cli.bench.load"]
-    command += ["--bootstrap", ",".join(quorum.bootstrap)]
+    command += ["--bootstrap", ",".join(quorum.bootstrap), "--transport", quorum.transport]
     command += ["--callers", str(callers), "--seconds", str(seconds)]
     pipe = asyncio.subprocess.PIPE
     processes = [
@@ -303,7 +309,7 @@ async def _outage(
     bench.note(what)
     await quorum.until_all_caught_up()
     leader = await quorum.leader()
-    async with load.Probe(quorum.bootstrap) as probe:
+    async with load.Probe(quorum.bootstrap, quorum.transport) as probe:
         await asyncio.sleep(1.0)
         yield leader, probe
     quorum.own.start([leader])

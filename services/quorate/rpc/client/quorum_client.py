@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 from quorate.applications.sessions import EXPIRATION_MS
 from quorate.common.endpoints import Endpoint
@@ -91,6 +91,9 @@ __all__ = [
     "UnreachableError",
 ]
 
+Transport = Literal["auto", "grpc"]
+TRANSPORTS: tuple[Transport, ...] = get_args(Transport)
+
 STATUS_TIMEOUT_MS = 1_000
 """For requests that a node answers at once from its own state."""
 LEADER_WAIT_MS = 1_500
@@ -116,7 +119,7 @@ class QuorumClient(LeaderClient):
     second to a week.
     """
 
-    transport: Literal["auto", "grpc"] = "auto"
+    transport: Transport = "auto"
     """How appends are sent: in frames without gRPC to nodes that take them, which costs less than
     half, or over gRPC only. Everything else is sent over gRPC.
     """
@@ -125,7 +128,7 @@ class QuorumClient(LeaderClient):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.transport not in ("auto", "grpc"):
+        if self.transport not in TRANSPORTS:
             raise MisuseError(f'transport is {self.transport!r}: it must be "auto" or "grpc"')
         framed_calls = None
         if self.transport == "auto":

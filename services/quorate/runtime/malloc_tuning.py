@@ -19,8 +19,10 @@ M_TRIM_THRESHOLD = -1
 M_MMAP_THRESHOLD = -3
 M_ARENA_MAX = -8
 
-LARGE_BYTES = 512 * 1024
-"""More than a commit needs: its buffers stay on the heap, where they are cheaper."""
+LARGE_BYTES = 1000 * 1024
+"""Less than a chunk of a snapshot, and more than most commits need: their buffers stay on the heap,
+because the kernel takes longer to map and clear fresh pages than to write the records.
+"""
 KEPT_BYTES = 16 * 1024 * 1024
 """Free memory at the end of the heap that is kept for later allocations."""
 ARENAS_MAX = 2

@@ -56,28 +56,21 @@ def encode_append_request(
     producer: BatchProducer | None = None,
 ) -> quorum_pb2.AppendRequest:
     """The message. producer: the place of the batch in its producer session, None without one."""
+    message = quorum_pb2.AppendRequest(
+        correlation_id=correlation_id, timeout_ms=timeout_ms, trace_parent=trace_parent
+    )
     if producer is None and conditions == NO_CONDITIONS:
         if len(records) >= PACKED_RECORDS_MIN or None in map(_VALUE, records):
-            return quorum_pb2.AppendRequest(
-                correlation_id=correlation_id,
-                packed=_pack(records),
-                timeout_ms=timeout_ms,
-                trace_parent=trace_parent,
+            _pack(message.packed, records)
+        else:
+            message.records.extend(
+                quorum_pb2.Record(key=key, value=value) for key, value in records
             )
-        return quorum_pb2.AppendRequest(
-            correlation_id=correlation_id,
-            records=[quorum_pb2.Record(key=key, value=value) for key, value in records],
-            timeout_ms=timeout_ms,
-            trace_parent=trace_parent,
-        )
-    message = quorum_pb2.AppendRequest(
-        correlation_id=correlation_id,
-        timeout_ms=timeout_ms,
-        trace_parent=trace_parent,
-        expected_last_offset=conditions.last,
-        expected_key_offsets=_key_offsets(conditions),
-        checked=_pack(records),
-    )
+        return message
+    _pack(message.checked, records)
+    if conditions.last is not None:
+        message.expected_last_offset = conditions.last
+    message.expected_key_offsets.extend(_key_offsets(conditions))
     if producer is not None:
         message.producer_id = producer.producer_id
         message.producer_epoch = producer.producer_epoch
@@ -89,13 +82,12 @@ def _key_offsets(offsets: LogOffsets) -> list[quorum_pb2.KeyOffset]:
     return [quorum_pb2.KeyOffset(key=key, offset=offset) for key, offset in offsets.keys]
 
 
-def _pack(records: Sequence[OpaqueRecord]) -> quorum_pb2.PackedRecords:
+def _pack(packed: quorum_pb2.PackedRecords, records: Sequence[OpaqueRecord]) -> None:
+    """Fill an empty message, in place: a message that is made first would be copied into it."""
     keys, values = list(map(_KEY, records)), list(map(_VALUE, records))
-    packed = quorum_pb2.PackedRecords()
     packed.values, packed.value_sizes[:] = _join(values, NULL_SIZE)
     if keys.count(b"") < len(keys):
         packed.keys, packed.key_sizes[:] = _join(keys, -1)
-    return packed
 
 
 def _join(parts: list[bytes | None], null: int) -> tuple[bytes, Iterable[int]]:

@@ -54,7 +54,8 @@ from quorate.records.errors import (
     TruncatedBatchError,
     UnsupportedBatchError,
 )
-from quorate.records.primitives import Buffer, encode_unsigned_varint
+from quorate.records.primitives import Buffer
+from quorate.records.record_parts import record_parts, varint
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _BASE_OFFSET = struct.Struct(">q")
@@ -62,9 +63,6 @@ _EPOCH = struct.Struct(">i")
 _CRC = struct.Struct(">I")
 _PRODUCER = struct.Struct(">qhi")
 _ROOM_FOR_HEADER = bytes(HEADER_SIZE)
-_VARINTS_COUNT = 8192
-_VARINTS = tuple(encode_unsigned_varint(value << 1) for value in range(_VARINTS_COUNT))
-"""Zig-zag varints of the non-negative numbers that take up to two bytes."""
 
 
 class BatchProducer(NamedTuple):
@@ -415,11 +413,6 @@ def _read_headers(
     return tuple(headers), position
 
 
-def _varint(value: int) -> bytes:
-    """The zig-zag varint of a number that is not negative."""
-    return _VARINTS[value] if value < _VARINTS_COUNT else encode_unsigned_varint(value << 1)
-
-
 def build_data_batch(
     records: Sequence[tuple[bytes | None, bytes | None]],
     timestamp_ms: int,
@@ -429,27 +422,7 @@ def build_data_batch(
 
     ValueError when `records` is empty or the batch would pass 2 GiB.
     """
-    parts: list[bytes] = [_ROOM_FOR_HEADER]
-    add = parts.append
-    # A record begins with its size, then attributes and the timestamp's delta, which are zero
-    # bytes, then its own delta. The size is that of the record before it as long as key, size of
-    # the value and length of the delta are the same, which they mostly are.
-    before: tuple[bytes | None, int, int] | None = None
-    head = tail = b""
-    for delta, (key, value) in enumerate(records):
-        number = _VARINTS[delta] if delta < _VARINTS_COUNT else _varint(delta)
-        size = -1 if value is None else len(value)
-        alike = (key, size, len(number))
-        if alike != before:
-            before = alike
-            # A null's size -1 is the varint 1.
-            tail = _varint(len(key)) + key if key else b"\x01" if key is None else b"\x00"
-            tail += b"\x01" if value is None else _varint(size)
-            head = _varint(2 + len(number) + len(tail) + max(0, size) + 1) + b"\x00\x00"
-        add(head + number + tail)
-        if value:
-            add(value)
-        add(b"\x00")
+    parts = record_parts(records, _ROOM_FOR_HEADER)
     return _finish(parts, len(records), 0, timestamp_ms, producer)
 
 
@@ -459,9 +432,9 @@ def build_control_batch(records: Sequence[ControlRecord], timestamp_ms: int) -> 
     for delta, record in enumerate(records):
         key, value = encode_control(record)
         body = b"".join(
-            (b"\x00\x00", _varint(delta), _varint(len(key)), key, _varint(len(value)), value)
+            (b"\x00\x00", varint(delta), varint(len(key)), key, varint(len(value)), value)
         )
-        parts.append(_varint(len(body) + 1) + body + b"\x00")
+        parts.append(varint(len(body) + 1) + body + b"\x00")
     return _finish(parts, len(records), CONTROL, timestamp_ms)
 
 

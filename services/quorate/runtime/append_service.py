@@ -114,7 +114,14 @@ class AppendService:
         if records[0][0] is None and self._metadata is not None:
             return await self._append_metadata(records, timeout_ms, self._metadata)
         now_ms = time.time_ns() // 1_000_000
-        data = build_data_batch(records, now_ms, producer or NO_PRODUCER)
+        try:
+            data = build_data_batch(records, now_ms, producer or NO_PRODUCER)
+        except ValueError:  # it is too large
+            text = too_large(batch_bytes(records), self._batch_bytes_max)
+            return AppendOutcome(ErrorCode.MESSAGE_TOO_LARGE, self._leader, message=text)
+        refusal = self._refuse_size(len(data))
+        if refusal is not None:
+            return AppendOutcome(refusal[0], self._leader, message=refusal[1])
         has_null_values = None in map(_VALUE, records)
         batch = _Batch(data, len(records), conditions, producer is not None, has_null_values)
         return await self._append_of_application(batch, timeout_ms, span)
@@ -186,7 +193,7 @@ class AppendService:
     ) -> tuple[ErrorCode, str] | None:
         if not records and self._driver.node.is_leader:
             return ErrorCode.INVALID_REQUEST, "an append needs at least one record"
-        refusal = self._refuse_size(batch_bytes(records))
+        refusal = self._refuse_size(0)
         if refusal is not None:
             return refusal
         if None not in map(_KEY, records):

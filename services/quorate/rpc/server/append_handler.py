@@ -11,6 +11,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, replace
 from typing import Any
 
+from quorate.common.batch_layout import HEADER_SIZE
 from quorate.common.error_codes import ErrorCode
 from quorate.raft.errors import ViolationError
 from quorate.records.batch import BatchProducer
@@ -26,7 +27,7 @@ from quorate.rpc.wire.convert_append import (
     decode_producer,
     encode_append_response,
 )
-from quorate.rpc.wire.limits import batch_bytes, too_large
+from quorate.rpc.wire.limits import RECORD_OVERHEAD_BYTES, batch_bytes, too_large
 from quorate.rpc.wire.methods import RpcMethod
 from quorate.rpc.wire.values import NO_CONDITIONS, AppendOutcome, LogOffsets, OpaqueRecord
 from quorate.telemetry.context import TRACE_PARENT
@@ -43,8 +44,6 @@ class _Asked:
     records: list[OpaqueRecord]
     timeout_ms: int = 0
     """The sender's timeout."""
-    size: int = 0
-    """The size of the batch in bytes."""
     trace_parent: str = ""
     conditions: LogOffsets = NO_CONDITIONS
     producer: BatchProducer | None = None
@@ -61,9 +60,7 @@ def _decode(message: quorum_pb2.AppendRequest) -> _Asked:
         producer = decode_producer(message)
     except ViolationError as error:
         return _Asked(number, [], refused=_refused(ErrorCode.INVALID_REQUEST, str(error)))
-    size = batch_bytes(records)
-    parent = message.trace_parent
-    return _Asked(number, records, timeout_ms, size, parent, conditions, producer)
+    return _Asked(number, records, timeout_ms, message.trace_parent, conditions, producer)
 
 
 def _refused(error: ErrorCode, text: str) -> AppendOutcome:
@@ -83,13 +80,13 @@ class AppendHandler:
     async def begin(
         self, data: bytes
     ) -> tuple[int, Coroutine[Any, Any, quorum_pb2.AppendResponse]]:
-        """The message's batch size in bytes, and a coroutine that appends it.
+        """The message's size in bytes, and a coroutine that appends it.
 
         The coroutine returns the response at commit. Raises DecodeError. A message that is rejected
         before its records are read is answered with its correlation id.
         """
         asked = await self._read(data)
-        return asked.size, self._answer(asked)
+        return len(data), self._answer(asked)
 
     async def _read(self, data: bytes) -> _Asked:
         if self.request_context is not None:
@@ -102,9 +99,13 @@ class AppendHandler:
             text = str(error)
             number = correlation_id_of(data)
             return _Asked(number, [], refused=_refused(ErrorCode.INVALID_REQUEST, text))
-        if asked.size > self.batch_bytes_max:
-            text = too_large(asked.size, self.batch_bytes_max)
-            return replace(asked, refused=_refused(ErrorCode.MESSAGE_TOO_LARGE, text))
+        # An upper bound first: to add up the sizes of all records takes longer.
+        bound = HEADER_SIZE + len(data) + RECORD_OVERHEAD_BYTES * len(asked.records)
+        if bound > self.batch_bytes_max:
+            size = batch_bytes(asked.records)
+            if size > self.batch_bytes_max:
+                text = too_large(size, self.batch_bytes_max)
+                return replace(asked, refused=_refused(ErrorCode.MESSAGE_TOO_LARGE, text))
         return asked
 
     async def _answer(self, asked: _Asked) -> quorum_pb2.AppendResponse:

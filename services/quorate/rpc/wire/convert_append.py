@@ -56,16 +56,19 @@ def encode_append_request(
     producer: BatchProducer | None = None,
 ) -> quorum_pb2.AppendRequest:
     """The message. producer: the place of the batch in its producer session, None without one."""
+    is_plain = producer is None and conditions == NO_CONDITIONS
+    if is_plain and len(records) < PACKED_RECORDS_MIN and None not in map(_VALUE, records):
+        return quorum_pb2.AppendRequest(
+            correlation_id=correlation_id,
+            records=[quorum_pb2.Record(key=key, value=value) for key, value in records],
+            timeout_ms=timeout_ms,
+            trace_parent=trace_parent,
+        )
     message = quorum_pb2.AppendRequest(
         correlation_id=correlation_id, timeout_ms=timeout_ms, trace_parent=trace_parent
     )
-    if producer is None and conditions == NO_CONDITIONS:
-        if len(records) >= PACKED_RECORDS_MIN or None in map(_VALUE, records):
-            _pack(message.packed, records)
-        else:
-            message.records.extend(
-                quorum_pb2.Record(key=key, value=value) for key, value in records
-            )
+    if is_plain:
+        _pack(message.packed, records)
         return message
     _pack(message.checked, records)
     if conditions.last is not None:

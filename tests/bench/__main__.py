@@ -24,6 +24,11 @@ from tests.bench.comparison import Line, markdown, plot
 
 ROOT = Path(__file__).resolve().parents[2]
 PEERS = Path(os.environ.get("QUORATE_PEERS", ROOT.parent / "shared" / "peers"))
+OURS = {
+    "quorate": ("--peer-protocol", "kafka"),
+    "quorate-grpc": ("--transport", "grpc"),
+}
+"""Without gRPC between controllers and for appends, and with it for both."""
 ONLY_OURS = {"W2p", "W2u", "W4g", "W6", "W7", "W8", "W9"}
 console = Console(stderr=True)
 
@@ -42,8 +47,9 @@ def run(command: list[str]) -> Iterator[Line]:
 
 def command(contender: str, workloads: list[str]) -> list[str] | None:
     """What measures a contender once; None if none of the workloads is for it."""
-    if contender == "quorate":
-        return [sys.executable, "-m", "quorate.cli.main", "bench", "--json", *workloads]
+    if contender in OURS:
+        bench = [sys.executable, "-m", "quorate.cli.main", "bench", "--json"]
+        return [*bench, *OURS[contender], *workloads]
     if contender == "machine":
         return [str(PEERS / "bench"), "--repeat", "1", "machine"]
     common = [name for name in workloads if name not in ONLY_OURS]
@@ -57,7 +63,7 @@ def main(
     workloads: Annotated[str, typer.Option(help="Which, with commas.")] = "W1,W2,W2p,W2u,W3,W4",
     contenders: Annotated[
         str, typer.Option(help="Who, in this order.")
-    ] = "machine,etcd,quorate,kafka,pysyncobj",
+    ] = "machine,etcd,etcd36,quorate,quorate-grpc,kafka,pysyncobj",
     out: Annotated[
         Path, typer.Option(help="The folder of lines.jsonl, comparison.md and comparison.png.")
     ] = Path("comparison"),
@@ -80,7 +86,8 @@ def main(
                         continue
                     console.print(f"run {turn + 1} of {runs}: {contender}")
                     for line in run(asked):
-                        lines.write(json.dumps(dict(line) | {"run": turn}) + "\n")
+                        about = {"peer": contender, "run": turn}
+                        lines.write(json.dumps(dict(line) | about) + "\n")
                         lines.flush()
     found: list[Line] = [json.loads(text) for text in file.read_text().splitlines()]
     text = markdown(found)

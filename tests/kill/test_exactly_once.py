@@ -1,5 +1,5 @@
 """kill -9 of the leader while appends are under way, again and again: the client repeats them, and
-each is in the log exactly once.
+each is in the log exactly once, whether the appends go in frames or over gRPC.
 
 Callers append unique values one after the other through one client. In every round, the leader is
 killed while their appends are under way, and restarted. No append may fail. In the end, the whole
@@ -18,13 +18,14 @@ import pytest
 from quorate.cli.local.demo import SNAPSHOTS, until
 from quorate.cli.local.local_cluster import LocalCluster
 from quorate.linearizability import HistoryChecker
-from quorate.rpc.client.quorum_client import QuorumClient
+from quorate.rpc.client.framed_call import FramedCall
+from quorate.rpc.client.quorum_client import QuorumClient, Transport
 
 from tests.kill.leaders import caught_up, leader_of
 
-KILLS = int(os.environ.get("QUORATE_LEADER_KILLS", "50"))
+KILLS = int(os.environ.get("QUORATE_LEADER_KILLS", "25"))
 UNDER_WAY_MIN = 4
-"""How many appends each kill must interrupt: 200 of 50 kills."""
+"""How many appends each kill must interrupt: 100 of 25 kills."""
 CALLERS = 12
 TIMEOUT_MS = 120_000
 
@@ -68,12 +69,21 @@ class Callers:
             await asyncio.sleep(self._chance.uniform(0, 0.01))
 
 
+def appends_in_frames(client: QuorumClient) -> bool:
+    """Whether the client's open stream has changed over from gRPC."""
+    streams = [each for each in client._appender._connections.values() if each.is_open]
+    return any(isinstance(each._call, FramedCall) for each in streams)
+
+
 @pytest.mark.timeout(60 + 30 * KILLS)
-async def test_each_append_is_in_the_log_once(tmp_path: Path) -> None:
-    cluster = LocalCluster(tmp_path / "cluster", controller_settings=SNAPSHOTS)
+@pytest.mark.parametrize("transport", ["auto", "grpc"])
+async def test_each_append_is_in_the_log_once(tmp_path: Path, transport: Transport) -> None:
+    cluster = LocalCluster(
+        tmp_path / "cluster", controller_settings=SNAPSHOTS, kafka_listener=transport == "auto"
+    )
     cluster.create([1, 2, 3])
     admin = QuorumClient(cluster.addresses)
-    client = QuorumClient(cluster.addresses, request_timeout_ms=TIMEOUT_MS)
+    client = QuorumClient(cluster.addresses, request_timeout_ms=TIMEOUT_MS, transport=transport)
     chance = random.Random(KILLS)
     interrupted: list[int] = []
     try:
@@ -95,6 +105,8 @@ async def test_each_append_is_in_the_log_once(tmp_path: Path) -> None:
                     f"kill {len(interrupted):2}: node {leader} led, {interrupted[-1]} appends "
                     f"under way, {callers.history.acknowledged_count} acknowledged"
                 )
+        if transport == "auto":
+            await until(cluster, admin, lambda _: appends_in_frames(client))
         token = callers.history.begin_read()
         records = [record async for record in client.read(0, metadata=False)]
         committed = [(r.offset, (r.value or b"").decode()) for r in records if r.offset is not None]

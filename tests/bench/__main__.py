@@ -21,14 +21,18 @@ import typer
 from rich.console import Console
 
 from tests.bench.comparison import Line, markdown, plot
+from tests.certificates import make_authority, make_certificate
 
 ROOT = Path(__file__).resolve().parents[2]
 PEERS = Path(os.environ.get("QUORATE_PEERS", ROOT.parent / "shared" / "peers"))
 OURS = {
     "quorate": ("--peer-protocol", "kafka"),
     "quorate-grpc": ("--transport", "grpc"),
+    "quorate-tls": ("--peer-protocol", "kafka"),
 }
-"""Without gRPC between controllers and for appends, and with it for both."""
+"""Without gRPC between controllers and for appends, with it for both, and with TLS without it."""
+NODES = [f"node-{number}" for number in range(1, 10)]
+"""The names in the certificate that all controllers of a quorum with TLS share."""
 ONLY_OURS = {"W2p", "W2u", "W4g", "W6", "W7", "W8", "W9"}
 console = Console(stderr=True)
 
@@ -45,11 +49,28 @@ def run(command: list[str]) -> Iterator[Line]:
         raise typer.Exit(1)
 
 
-def command(contender: str, workloads: list[str]) -> list[str] | None:
+def tls_files(folder: Path) -> Path:
+    """The settings of clients with certificates, which are made in the folder."""
+    config = folder / "client.properties"
+    if not config.exists():
+        authority, _ = made = make_authority(folder, "authority")
+        certificate, key = make_certificate(folder, "controller", made, NODES)
+        settings = {
+            "security.protocol": "SSL",
+            "ssl.certificate.location": certificate.resolve(),
+            "ssl.key.location": key.resolve(),
+            "ssl.ca.location": authority.resolve(),
+        }
+        config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    return config
+
+
+def command(contender: str, workloads: list[str], out: Path) -> list[str] | None:
     """What measures a contender once; None if none of the workloads is for it."""
     if contender in OURS:
         bench = [sys.executable, "-m", "quorate.cli.main", "bench", "--json"]
-        return [*bench, *OURS[contender], *workloads]
+        more = ("--command-config", str(tls_files(out))) if contender == "quorate-tls" else ()
+        return [*bench, *OURS[contender], *more, *workloads]
     if contender == "machine":
         return [str(PEERS / "bench"), "--repeat", "1", "machine"]
     common = [name for name in workloads if name not in ONLY_OURS]
@@ -81,7 +102,7 @@ def main(
         with file.open("a", encoding="utf-8") as lines:
             for turn in range(runs):
                 for contender in contenders.split(","):
-                    asked = command(contender, workloads.split(","))
+                    asked = command(contender, workloads.split(","), out)
                     if asked is None:
                         continue
                     console.print(f"run {turn + 1} of {runs}: {contender}")

@@ -168,7 +168,7 @@ def resolve(options: ConnectionOptions) -> ConnectionConfig:
 
     if options.bootstrap_controller is not None and options.bootstrap_server is not None:
         raise UsageError("--bootstrap-controller and --bootstrap-server cannot be used together")
-    connection = _from_file(options.command_config)
+    connection = read_connection(options.command_config)
     given = options.bootstrap_controller or options.bootstrap_server
     text = given
     if text is None and not connection.addresses:
@@ -190,7 +190,7 @@ def resolve(options: ConnectionOptions) -> ConnectionConfig:
     return replace(connection, addresses=addresses)
 
 
-def _from_file(path: Path | None) -> ConnectionConfig:
+def read_connection(path: Path | None) -> ConnectionConfig:
     """Read the connection from a properties file: a controller's own, or a client's."""
     if path is None:
         return ConnectionConfig(())

@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from quorate.cli.connection import read_connection
 from quorate.cli.output import AsJson, UsageError
 
 if TYPE_CHECKING:
@@ -58,6 +59,15 @@ ClientTransport = Annotated[
         "gRPC only.",
     ),
 ]
+CommandConfig = Annotated[
+    Path | None,
+    typer.Option(
+        "--command-config",
+        metavar="FILE",
+        help="Client properties (security.protocol, ssl.…). The controllers of a new quorum use "
+        "the same TLS files; their certificate names node-1, node-2, … and 127.0.0.1.",
+    ),
+]
 Directory = Annotated[
     Path | None,
     typer.Option(
@@ -76,6 +86,7 @@ def bench(
     bootstrap: Bootstrap = None,
     peer_protocol: PeerProtocol = None,
     transport: ClientTransport = "auto",
+    command_config: CommandConfig = None,
     controllers: Annotated[
         int, typer.Option("--controllers", "-n", help=f"Number of voters (1 to {VOTERS_MAX}).")
     ] = 3,
@@ -123,6 +134,7 @@ def bench(
     """
     import uvloop
 
+    from quorate.cli.bench.load import Access
     from quorate.cli.bench.workloads import Bench
     from quorate.controller.kafka.settings import GRPC, PEER_PROTOCOLS
     from quorate.rpc.client.quorum_client import TRANSPORTS
@@ -139,6 +151,12 @@ def bench(
         )
     if transport not in TRANSPORTS:
         raise UsageError(f"--transport {transport}: expected {' or '.join(TRANSPORTS)}")
+    tls = read_connection(command_config).tls
+    if tls is not None and not bootstrap and None in (tls.certificate, tls.key, tls.ca):
+        raise UsageError(
+            f"{command_config}: the controllers of a new quorum need ssl.certificate.location, "
+            "ssl.key.location and ssl.ca.location"
+        )
     asked = Bench(
         voters=controllers,
         seconds=seconds,
@@ -151,7 +169,7 @@ def bench(
         folder=directory,
         bootstrap=tuple(bootstrap.split(",")) if bootstrap else (),
         peer_protocol=peer_protocol or GRPC,
-        transport=transport,
+        access=Access(transport, tls),
     )
     raise typer.Exit(uvloop.run(_run(asked, chosen, repeat, out, as_json=as_json)))
 

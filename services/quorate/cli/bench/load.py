@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import grpc.aio
 import uvloop
@@ -22,6 +23,7 @@ from quorate.cli.bench.report import percentile
 from quorate.common.error_codes import ErrorCode
 from quorate.rpc.cancellation import cancel_tasks
 from quorate.rpc.client.quorum_client import TRANSPORTS, ClientError, QuorumClient, Transport
+from quorate.rpc.tls import TlsConfig
 from quorate.rpc.wire.methods import RPC_METHODS
 from quorate.rpc.wire.values import OpaqueRecord
 from quorate.v1 import quorum_pb2
@@ -118,9 +120,15 @@ async def fill(client: QuorumClient, count: int, on_records: Callable[[int], Non
     await asyncio.gather(*(call() for _ in range(callers)))
 
 
-async def one_call_a_commit(address: str, callers: int, seconds: float) -> LoadResult:
+async def one_call_a_commit(
+    address: str, tls: TlsConfig | None, callers: int, seconds: float
+) -> LoadResult:
     """Make one gRPC call for each commit, like a client without the library."""
-    async with grpc.aio.insecure_channel(address) as channel:
+    if tls is None:
+        opened = grpc.aio.insecure_channel(address)
+    else:
+        opened = grpc.aio.secure_channel(address, tls.channel_credentials())
+    async with opened as channel:
         append_once = RPC_METHODS["Append"].stub(channel)
         request = quorum_pb2.AppendRequest(
             records=[quorum_pb2.Record(key=b"", value=VALUE)], timeout_ms=30_000
@@ -135,14 +143,42 @@ async def one_call_a_commit(address: str, callers: int, seconds: float) -> LoadR
         return await for_some_time(callers, seconds, append)
 
 
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How to reach a quorum. transport: see `QuorumClient`. tls: None without TLS."""
+
+    transport: Transport = "auto"
+    tls: TlsConfig | None = None
+
+    def client(self, bootstrap: Sequence[str], request_timeout_ms: int = 30_000) -> QuorumClient:
+        return QuorumClient(
+            bootstrap,
+            tls=self.tls,
+            request_timeout_ms=request_timeout_ms,
+            transport=self.transport,
+        )
+
+    def arguments(self) -> list[str]:
+        """For a client process; `parsed` reads them."""
+        files = () if self.tls is None else (self.tls.certificate, self.tls.key, self.tls.ca)
+        return ["--transport", self.transport, "--tls", *(str(file or "") for file in files)]
+
+    @classmethod
+    def parsed(cls, transport: Transport, files: list[str]) -> Access:
+        if not files:
+            return cls(transport)
+        certificate, key, ca = (Path(file) if file else None for file in files)
+        return cls(transport, TlsConfig(certificate, key, ca))
+
+
 class Probe:
     """Starts an append every 20 ms, whether or not earlier ones are pending, to time outages.
 
     `commits` has (begin, end) of each committed append, by `time.monotonic`.
     """
 
-    def __init__(self, bootstrap: Sequence[str], transport: Transport) -> None:
-        self._client = QuorumClient(bootstrap, request_timeout_ms=10_000, transport=transport)
+    def __init__(self, bootstrap: Sequence[str], access: Access) -> None:
+        self._client = access.client(bootstrap, request_timeout_ms=10_000)
         self._task: asyncio.Task[None] | None = None
         self._appends: set[asyncio.Task[None]] = set()
         self.commits: list[tuple[float, float]] = []
@@ -187,9 +223,9 @@ class Probe:
 
 
 async def _client_process(
-    bootstrap: list[str], callers: int, seconds: float, transport: Transport
+    bootstrap: list[str], callers: int, seconds: float, access: Access
 ) -> None:
-    client = QuorumClient(bootstrap, transport=transport)
+    client = access.client(bootstrap)
     try:
         await client.append_value(VALUE)
         print("ready", flush=True)
@@ -211,9 +247,11 @@ def main() -> None:
     parser.add_argument("--callers", type=int, required=True)
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--transport", choices=TRANSPORTS, required=True)
+    parser.add_argument("--tls", nargs="*", default=[], metavar="CERTIFICATE KEY CA")
     options = parser.parse_args()
     bootstrap = options.bootstrap.split(",")
-    uvloop.run(_client_process(bootstrap, options.callers, options.seconds, options.transport))
+    access = Access.parsed(options.transport, options.tls)
+    uvloop.run(_client_process(bootstrap, options.callers, options.seconds, access))
 
 
 if __name__ == "__main__":

@@ -71,7 +71,10 @@ POLL_S = 0.02
 async def many_partitions(bench: Bench) -> list[Measurement]:
     """Run the steps in the docstring of this module."""
     found: list[Measurement] = []
-    async with bench.quorum() as quorum, MetadataClient(quorum.bootstrap) as client:
+    async with (
+        bench.quorum() as quorum,
+        MetadataClient(quorum.bootstrap, tls=bench.access.tls) as client,
+    ):
         async with _brokers(client):
             found += await _created(bench, quorum, client)
             killed = await quorum.leader()

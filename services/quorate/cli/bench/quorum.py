@@ -10,10 +10,12 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from quorate.cli.bench.load import Access
 from quorate.cli.local.local_cluster import LocalCluster
 from quorate.cli.output import CommandError
 from quorate.raft.messages import DescribeQuorumResponse
-from quorate.rpc.client.quorum_client import ClientError, QuorumClient, Transport
+from quorate.rpc.client.quorum_client import ClientError
+from quorate.rpc.tls import TlsConfig
 from quorate.rpc.wire.values import NodeStatus
 
 FORM_TIMEOUT_S = 60.0
@@ -22,15 +24,15 @@ POLL_S = 0.005
 
 
 class BenchQuorum:
-    """The quorum under load. `cluster` is None if the quorum ran already. transport: of clients."""
+    """The quorum under load. `cluster` is None if the quorum ran already."""
 
     def __init__(
-        self, bootstrap: Sequence[str], cluster: LocalCluster | None, transport: Transport
+        self, bootstrap: Sequence[str], cluster: LocalCluster | None, access: Access
     ) -> None:
         self.bootstrap = list(bootstrap)
         self.cluster = cluster
-        self.transport = transport
-        self.client = QuorumClient(bootstrap, transport=transport)
+        self.access = access
+        self.client = access.client(bootstrap)
 
     @property
     def own(self) -> LocalCluster:
@@ -103,18 +105,23 @@ class BenchQuorum:
 
 @asynccontextmanager
 async def quorum_of_its_own(
-    voters: int, parent: Path | None, peer_protocol: str, transport: Transport
+    voters: int, parent: Path | None, peer_protocol: str, access: Access
 ) -> AsyncIterator[BenchQuorum]:
     """Run a quorum of `voters` new controllers on loopback; kill and delete them afterwards.
 
-    peer_protocol: see `LocalCluster`. transport: see `QuorumClient`.
+    peer_protocol: see `LocalCluster`. access: controllers and clients use its TLS files.
     """
     folder = Path(tempfile.mkdtemp(prefix="quorate-bench-", dir=parent))
-    cluster = LocalCluster(folder / "cluster", kafka_listener=True, peer_protocol=peer_protocol)
+    cluster = LocalCluster(
+        folder / "cluster",
+        kafka_listener=True,
+        peer_protocol=peer_protocol,
+        controller_settings=_tls_settings(access.tls),
+    )
     try:
         cluster.create(range(1, voters + 1))
         cluster.start()
-        quorum = BenchQuorum(cluster.addresses, cluster, transport)
+        quorum = BenchQuorum(cluster.addresses, cluster, access)
         try:
             await quorum.until(
                 lambda view: len(view.voters) == voters, f"{voters} voters", FORM_TIMEOUT_S
@@ -127,17 +134,26 @@ async def quorum_of_its_own(
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def _tls_settings(tls: TlsConfig | None) -> dict[str, object]:
+    if tls is None:
+        return {}
+    return {
+        "listener.security.protocol.map": "CONTROLLER:SSL,KAFKA:SSL",
+        "ssl.certificate.location": tls.certificate,
+        "ssl.key.location": tls.key,
+        "ssl.ca.location": tls.ca,
+    }
+
+
 def _end(cluster: LocalCluster) -> None:
     for node_id in cluster.running:
         cluster.kill(node_id)
 
 
 @asynccontextmanager
-async def running_quorum(
-    bootstrap: Sequence[str], transport: Transport
-) -> AsyncIterator[BenchQuorum]:
+async def running_quorum(bootstrap: Sequence[str], access: Access) -> AsyncIterator[BenchQuorum]:
     """Yield a quorum that runs already. None of its processes is stopped."""
-    quorum = BenchQuorum(bootstrap, None, transport)
+    quorum = BenchQuorum(bootstrap, None, access)
     try:
         yield quorum
     finally:

@@ -36,7 +36,6 @@ from quorate.cli.bench.quorum import BenchQuorum, quorum_of_its_own, running_quo
 from quorate.cli.bench.report import Measurement, percentile
 from quorate.cli.output import CommandError
 from quorate.controller.kafka.settings import GRPC
-from quorate.rpc.client.quorum_client import Transport
 
 CALLERS = 64
 PROCESSES = 4
@@ -72,8 +71,8 @@ class Bench:
     bootstrap: tuple[str, ...] = ()
     peer_protocol: str = GRPC
     """The protocol of new quorums, see `LocalCluster`."""
-    transport: Transport = "auto"
-    """How clients append, see `QuorumClient`."""
+    access: load.Access = field(default_factory=load.Access)
+    """How clients reach a quorum; controllers of a new one use its TLS files as well."""
     run: int = 0
     note: Callable[[str], None] = field(default=lambda _text: None)
     """Called with progress texts for the user."""
@@ -81,9 +80,9 @@ class Bench:
     def quorum(self, voters: int | None = None) -> AbstractAsyncContextManager[BenchQuorum]:
         """Return the quorum to load: that of `bootstrap`, or a new one."""
         if self.bootstrap:
-            return running_quorum(self.bootstrap, self.transport)
+            return running_quorum(self.bootstrap, self.access)
         return quorum_of_its_own(
-            voters or self.voters, self.folder, self.peer_protocol, self.transport
+            voters or self.voters, self.folder, self.peer_protocol, self.access
         )
 
     def took(
@@ -92,7 +91,8 @@ class Bench:
         about: dict[str, object] = {
             "voters": self.voters,
             "durability": "fsync before each acknowledgement",
-            "transport": self.transport,
+            "transport": self.access.transport,
+            "tls": self.access.tls is not None,
         }
         if not self.bootstrap:
             about["peer_protocol"] = self.peer_protocol
@@ -230,7 +230,7 @@ async def _client_processes(
     quorum: BenchQuorum, callers: int, seconds: float
 ) -> AsyncIterator[list[asyncio.subprocess.Process]]:
     command = [sys.executable, "-m", "quorate.cli.bench.load"]
-    command += ["--bootstrap", ",".join(quorum.bootstrap), "--transport", quorum.transport]
+    command += ["--bootstrap", ",".join(quorum.bootstrap), *quorum.access.arguments()]
     command += ["--callers", str(callers), "--seconds", str(seconds)]
     pipe = asyncio.subprocess.PIPE
     processes = [
@@ -258,7 +258,7 @@ async def _line(process: asyncio.subprocess.Process) -> bytes:
 async def one_call_a_commit(bench: Bench) -> list[Measurement]:
     async with bench.quorum() as quorum:
         address = await quorum.leader_address()
-        result = await load.one_call_a_commit(address, CALLERS, bench.seconds)
+        result = await load.one_call_a_commit(address, bench.access.tls, CALLERS, bench.seconds)
     return bench.throughput("W2u", result, CALLERS)
 
 
@@ -309,7 +309,7 @@ async def _outage(
     bench.note(what)
     await quorum.until_all_caught_up()
     leader = await quorum.leader()
-    async with load.Probe(quorum.bootstrap, quorum.transport) as probe:
+    async with load.Probe(quorum.bootstrap, quorum.access) as probe:
         await asyncio.sleep(1.0)
         yield leader, probe
     quorum.own.start([leader])

@@ -90,9 +90,9 @@ async def test_a_new_quorum_uses_the_protocol(tmp_path: Path, protocol: str) -> 
     bench = Bench(folder=tmp_path, peer_protocol=protocol)
     async with bench.quorum() as quorum:
         port = quorum.own.nodes[await quorum.leader()].kafka_port
-        assert (port is not None) is (protocol == "kafka")
-        if port is not None:
-            assert connections_at(port) >= 2, "both followers fetch there"
+        assert port is not None
+        fetching = connections_at(port)
+        assert (fetching >= 2) is (protocol == "kafka"), "both followers fetch there"
     measured = bench.took("W1", "p50", 1.0, "ms", 1)
     assert json.loads(measured.line())["peer_protocol"] == protocol
 
@@ -102,6 +102,17 @@ def test_a_protocol_is_for_new_quorums_and_one_of_two() -> None:
     assert_error(unknown, "--peer-protocol fax", "grpc or kafka", status=2)
     running = ("--bootstrap-controller", "localhost:1", "--peer-protocol", "kafka")
     assert_error(quorate("bench", "W1", *running), "a new quorum", status=2)
+
+
+def test_a_transport_is_one_of_two() -> None:
+    assert_error(quorate("bench", "W1", "--transport", "fax"), "fax", "auto or grpc", status=2)
+
+
+def test_a_new_quorum_needs_all_tls_files(tmp_path: Path) -> None:
+    config = tmp_path / "client.properties"
+    config.write_text("security.protocol=SSL\nssl.ca.location=/ca.pem\n")
+    refused = quorate("bench", "W1", "--command-config", str(config))
+    assert_error(refused, "client.properties", "ssl.certificate.location", status=2)
 
 
 def test_an_unknown_workload_is_named() -> None:

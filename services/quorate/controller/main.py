@@ -221,13 +221,7 @@ class Controller:
             refuses=refuses,
             watch_limits=WatchLimits.of(config.security.watchers_max, server_limits(config)),
         )
-        listener = None
-        if config.kafka.name is not None:
-            appends = FramedAppends(
-                service, server_limits(config), self._authorizer, self._server.note_streamed
-            )
-            listener = KafkaListener(shared, refuses, appends)
-            service.frames_port = lambda: listener.frames_port
+        listener = self._kafka_listener(shared, refuses, service)
         topic = None if config.topic.listener is None else TopicListener(shared, service.appends)
         watchers = service.watchers
         _notify(node, metadata, watchers)
@@ -260,6 +254,22 @@ class Controller:
             self._on_serving()
             await self._shutdown.requested.wait()
             LOGGER.info("stopping")
+
+    def _kafka_listener(
+        self,
+        components: NodeComponents[ControllerConfig],
+        refuses: Callable[[object], str],
+        service: NodeService,
+    ) -> KafkaListener | None:
+        """The listener for Kafka's brokers, where `service` also takes appends; None without."""
+        config = self._config
+        if config.kafka.name is None:
+            return None
+        limits, note = server_limits(config), self._server.note_streamed
+        appends = FramedAppends(service, limits, self._authorizer, note)
+        listener = KafkaListener(components, refuses, appends)
+        service.frames_port = lambda: listener.frames_port
+        return listener
 
 
 def _format(config: ControllerConfig) -> None:

@@ -13,6 +13,7 @@ from quorate.cli.connection import read_connection
 from quorate.cli.output import AsJson, UsageError
 
 if TYPE_CHECKING:
+    from quorate.cli.bench.load import ClientAccess
     from quorate.cli.bench.workloads import Bench
 
 VOTERS_MAX = 9
@@ -134,10 +135,8 @@ def bench(
     """
     import uvloop
 
-    from quorate.cli.bench.load import Access
     from quorate.cli.bench.workloads import Bench
     from quorate.controller.kafka.settings import GRPC, PEER_PROTOCOLS
-    from quorate.rpc.client.quorum_client import TRANSPORTS
 
     chosen = _chosen(names or [], bootstrap)
     if not 1 <= controllers <= VOTERS_MAX:
@@ -145,18 +144,8 @@ def bench(
     if peer_protocol not in (None, *PEER_PROTOCOLS):
         raise UsageError(f"--peer-protocol {peer_protocol}: expected {' or '.join(PEER_PROTOCOLS)}")
     if peer_protocol and bootstrap:
-        raise UsageError(
-            "--peer-protocol is for a new quorum: a running one has its quorate.peer.protocol; "
-            "omit --bootstrap-controller"
-        )
-    if transport not in TRANSPORTS:
-        raise UsageError(f"--transport {transport}: expected {' or '.join(TRANSPORTS)}")
-    tls = read_connection(command_config).tls
-    if tls is not None and not bootstrap and None in (tls.certificate, tls.key, tls.ca):
-        raise UsageError(
-            f"{command_config}: the controllers of a new quorum need ssl.certificate.location, "
-            "ssl.key.location and ssl.ca.location"
-        )
+        text = "--peer-protocol is for a new quorum: a running one has its quorate.peer.protocol"
+        raise UsageError(f"{text}; omit --bootstrap-controller")
     asked = Bench(
         voters=controllers,
         seconds=seconds,
@@ -169,9 +158,28 @@ def bench(
         folder=directory,
         bootstrap=tuple(bootstrap.split(",")) if bootstrap else (),
         peer_protocol=peer_protocol or GRPC,
-        access=Access(transport, tls),
+        access=_access(transport, command_config, is_new=not bootstrap),
     )
     raise typer.Exit(uvloop.run(_run(asked, chosen, repeat, out, as_json=as_json)))
+
+
+def _access(transport: str, command_config: Path | None, *, is_new: bool) -> ClientAccess:
+    """How clients reach the quorum. is_new: whether controllers need the TLS files as well."""
+    from quorate.cli.bench.load import ClientAccess
+    from quorate.rpc.client.quorum_client import TRANSPORTS
+
+    for name in TRANSPORTS:
+        if name == transport:
+            break
+    else:
+        raise UsageError(f"--transport {transport}: expected {' or '.join(TRANSPORTS)}")
+    tls = read_connection(command_config).tls
+    if tls is not None and is_new and None in (tls.certificate, tls.key, tls.ca):
+        raise UsageError(
+            f"{command_config}: the controllers of a new quorum need ssl.certificate.location, "
+            "ssl.key.location and ssl.ca.location"
+        )
+    return ClientAccess(name, tls)
 
 
 def _chosen(names: list[str], bootstrap: str | None) -> list[str]:

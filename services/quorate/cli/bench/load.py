@@ -144,7 +144,7 @@ async def one_call_a_commit(
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class ClientAccess:
     """How to reach a quorum. transport: see `QuorumClient`. tls: None without TLS."""
 
     transport: Transport = "auto"
@@ -164,7 +164,7 @@ class Access:
         return ["--transport", self.transport, "--tls", *(str(file or "") for file in files)]
 
     @classmethod
-    def parsed(cls, transport: Transport, files: list[str]) -> Access:
+    def parsed(cls, transport: Transport, files: list[str]) -> ClientAccess:
         if not files:
             return cls(transport)
         certificate, key, ca = (Path(file) if file else None for file in files)
@@ -177,7 +177,7 @@ class Probe:
     `commits` has (begin, end) of each committed append, by `time.monotonic`.
     """
 
-    def __init__(self, bootstrap: Sequence[str], access: Access) -> None:
+    def __init__(self, bootstrap: Sequence[str], access: ClientAccess) -> None:
         self._client = access.client(bootstrap, request_timeout_ms=10_000)
         self._task: asyncio.Task[None] | None = None
         self._appends: set[asyncio.Task[None]] = set()
@@ -223,7 +223,7 @@ class Probe:
 
 
 async def _client_process(
-    bootstrap: list[str], callers: int, seconds: float, access: Access
+    bootstrap: list[str], callers: int, seconds: float, access: ClientAccess
 ) -> None:
     client = access.client(bootstrap)
     try:
@@ -250,7 +250,7 @@ def main() -> None:
     parser.add_argument("--tls", nargs="*", default=[], metavar="CERTIFICATE KEY CA")
     options = parser.parse_args()
     bootstrap = options.bootstrap.split(",")
-    access = Access.parsed(options.transport, options.tls)
+    access = ClientAccess.parsed(options.transport, options.tls)
     uvloop.run(_client_process(bootstrap, options.callers, options.seconds, access))
 
 

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from quorate.cli.bench.load import Access
+from quorate.cli.bench.load import ClientAccess
 from quorate.cli.local.local_cluster import LocalCluster
 from quorate.cli.output import CommandError
 from quorate.raft.messages import DescribeQuorumResponse
@@ -27,7 +27,7 @@ class BenchQuorum:
     """The quorum under load. `cluster` is None if the quorum ran already."""
 
     def __init__(
-        self, bootstrap: Sequence[str], cluster: LocalCluster | None, access: Access
+        self, bootstrap: Sequence[str], cluster: LocalCluster | None, access: ClientAccess
     ) -> None:
         self.bootstrap = list(bootstrap)
         self.cluster = cluster
@@ -105,7 +105,7 @@ class BenchQuorum:
 
 @asynccontextmanager
 async def quorum_of_its_own(
-    voters: int, parent: Path | None, peer_protocol: str, access: Access
+    voters: int, parent: Path | None, peer_protocol: str, access: ClientAccess
 ) -> AsyncIterator[BenchQuorum]:
     """Run a quorum of `voters` new controllers on loopback; kill and delete them afterwards.
 
@@ -151,7 +151,9 @@ def _end(cluster: LocalCluster) -> None:
 
 
 @asynccontextmanager
-async def running_quorum(bootstrap: Sequence[str], access: Access) -> AsyncIterator[BenchQuorum]:
+async def running_quorum(
+    bootstrap: Sequence[str], access: ClientAccess
+) -> AsyncIterator[BenchQuorum]:
     """Yield a quorum that runs already. None of its processes is stopped."""
     quorum = BenchQuorum(bootstrap, None, access)
     try:

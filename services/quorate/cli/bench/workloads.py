@@ -71,7 +71,7 @@ class Bench:
     bootstrap: tuple[str, ...] = ()
     peer_protocol: str = GRPC
     """The protocol of new quorums, see `LocalCluster`."""
-    access: load.Access = field(default_factory=load.Access)
+    access: load.ClientAccess = field(default_factory=load.ClientAccess)
     """How clients reach a quorum; controllers of a new one use its TLS files as well."""
     run: int = 0
     note: Callable[[str], None] = field(default=lambda _text: None)

@@ -81,9 +81,9 @@ class ClientStream(Generic[A]):
         self._writing = asyncio.Lock()
         self.is_open = True
         self.on_end: Callable[[], object] = _nothing
-        self._reader = asyncio.create_task(self._read(self._call))
-        self._replaced_reader: asyncio.Task[None] | None = None
-        """Kept until it has ended, because the event loop holds tasks weakly."""
+        self._readers: set[asyncio.Task[None]] = set()
+        """Kept until they have ended, because the event loop holds tasks weakly."""
+        self._reader = self._reading()
 
     def offer(self, call: MessageCall, on_answer: Callable[[], object]) -> None:
         """Let another call to the same node take the place of this one (rule 5).
@@ -100,13 +100,20 @@ class ClientStream(Generic[A]):
     def _change(self) -> None:
         """Use the offered call. No message is in flight."""
         assert self._offered is not None
-        replaced, self._replaced_reader = self._call, self._reader
+        replaced = self._call
         self._call, self._on_answer = self._offered
         self._offered = None
         # Whoever opened the call has checked the cluster.
         self._unchecked = None
-        self._reader = asyncio.create_task(self._read(self._call))
+        self._reader = self._reading()
         replaced.cancel()
+
+    def _reading(self) -> asyncio.Task[None]:
+        """Read from the call in a task of its own."""
+        reader = asyncio.create_task(self._read(self._call))
+        self._readers.add(reader)
+        reader.add_done_callback(self._readers.discard)
+        return reader
 
     async def _change_soon(self) -> None:
         """Wait until no message is in flight, then use the offered call (rule 5)."""
@@ -123,9 +130,11 @@ class ClientStream(Generic[A]):
             self._change()
 
     def _forget(self, correlation_id: int) -> asyncio.Future[A] | None:
-        """Remove a call that has ended."""
+        """Remove a message that is no longer in flight."""
         future = self._pending.pop(correlation_id, None)
-        if self._drained is not None and not self._pending and not self._drained.done():
+        if self._offered is not None and self.is_idle:
+            self._change()
+        elif self._drained is not None and not self._pending and not self._drained.done():
             self._drained.set_result(None)
         return future
 

@@ -266,7 +266,7 @@ class Controller:
         if config.kafka.name is None:
             return None
         limits, note = server_limits(config), self._server.note_streamed
-        appends = FramedAppends(service, limits, self._authorizer, note)
+        appends = FramedAppends(config.node_id, service, limits, self._authorizer, note)
         listener = KafkaListener(components, refuses, appends)
         service.frames_port = lambda: listener.frames_port
         return listener

@@ -317,14 +317,16 @@ class OpenFramesRequest(_message.Message):
     def __init__(self, cluster_id: _Optional[str] = ...) -> None: ...
 
 class FramesOpened(_message.Message):
-    __slots__ = ("error_code", "error_message", "cluster_id")
+    __slots__ = ("error_code", "error_message", "cluster_id", "node_id")
     ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
     error_code: _common_pb2.ErrorCode
     error_message: str
     cluster_id: str
-    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., cluster_id: _Optional[str] = ...) -> None: ...
+    node_id: int
+    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., cluster_id: _Optional[str] = ..., node_id: _Optional[int] = ...) -> None: ...
 
 class AppendResponse(_message.Message):
     __slots__ = ("correlation_id", "error_code", "error_message", "base_offset", "epoch", "current_leader", "last_offset", "key_offsets")

@@ -111,7 +111,7 @@ async def a_lab(
     rpc = await start_server([f"{HOST}:0"], leader, tls, limits, authorizer=authorizer)
     messages: list[None] = []
     appends = FramedAppends(
-        leader, limits or ServerLimits(), authorizer, lambda: messages.append(None)
+        1, leader, limits or ServerLimits(), authorizer, lambda: messages.append(None)
     )
     connections = connections or Connections()
     unfinished = Unfinished(bytes_max)

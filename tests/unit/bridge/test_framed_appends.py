@@ -39,7 +39,7 @@ __all__ = ["fast", "lab"]
 
 async def test_messages_are_answered_as_they_are_done(lab: Lab) -> None:
     stream, opened = await lab.opened()
-    assert opened == FramesOpened(ErrorCode.NONE, cluster_id=CLUSTER)
+    assert opened == FramesOpened(ErrorCode.NONE, "", CLUSTER, 1)
     for number in (7, 9):
         await stream.send(request(number))
     found = {(await answer(stream)).correlation_id for _ in range(2)}
@@ -56,7 +56,7 @@ async def test_a_client_of_another_cluster_is_told(lab: Lab) -> None:
 
 async def test_a_client_that_knows_no_cluster_learns_it(lab: Lab) -> None:
     stream, opened = await lab.opened(encode_opening(""))
-    assert opened == FramesOpened(ErrorCode.NONE, cluster_id=CLUSTER)
+    assert opened == FramesOpened(ErrorCode.NONE, "", CLUSTER, 1)
     stream.abort()
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from quorate.rpc.client import client_stream
+from quorate.raft.messages import CurrentLeader
+from quorate.rpc.client import client_stream, framed_call
 from quorate.rpc.client.framed_call import FramedCall
 from quorate.rpc.client.quorum_client import OutcomeUnknownError
 from quorate.rpc.tls import TlsConfig
@@ -87,15 +88,14 @@ async def test_a_refused_port_is_tried_again(lab: Lab) -> None:
         await until(lambda: is_framed(client))
 
 
-@pytest.mark.usefixtures("fast")
-async def test_a_port_that_never_answers_is_tried_once(lab: Lab) -> None:
+async def test_a_port_that_never_answers_is_seldom_tried(lab: Lab) -> None:
     accepted: list[asyncio.StreamWriter] = []
     silent = await asyncio.start_server(lambda _reader, writer: accepted.append(writer), HOST, 0)
     lab.leader.port = silent.sockets[0].getsockname()[1]
     limits = ChannelLimits(connect_timeout_ms=100)
     async with silent, lab.client(limits=limits) as client:
         await client.append_value(b"first")
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(1.5)
         await client.append_value(b"second")
         assert not is_framed(client)
         for writer in accepted:
@@ -116,6 +116,40 @@ async def test_a_listener_that_takes_no_frames_leaves_the_stream_alone(
     lines = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
     assert len(lines) == 1, lines  # limited, however often the client tries
     assert "API key -16" in lines[0]
+
+
+@pytest.mark.usefixtures("fast")
+async def test_another_node_at_the_port_is_not_used(lab: Lab) -> None:
+    lab.leader.id = 2
+    lab.leader.leader = CurrentLeader(3, 2, lab.leader.leader.endpoints)
+    async with lab.client() as client:
+        await client.append_value(b"first")
+        await asyncio.sleep(0.2)
+        await client.append_value(b"second")
+        assert not is_framed(client)
+        (place,) = client._appender._framed_calls._places.values()  # type: ignore[union-attr]
+        assert place.is_barred
+
+
+async def test_connections_that_do_not_last_are_opened_less_and_less_often(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(framed_call, "RETRY_MAX_S", 60.0)
+    place = framed_call._Place()
+    assert place.begin(0.0) == 0.0
+    waits = []
+    now_s = 0.0
+    for _ in range(12):
+        place.note_attempt(now_s)
+        place.opened_s = now_s
+        now_s += 1.0  # it is closed after a second
+        waits.append(place.begin(now_s))
+        now_s += waits[-1]
+    assert waits[0] == 0.0
+    assert all(30.0 - 1.0 <= wait <= 60.0 for wait in waits[8:])
+    place.note_attempt(now_s)
+    place.opened_s = now_s
+    assert place.begin(now_s + 60.0) == 0.0, "one that lasted is replaced at once"
 
 
 async def test_no_message_overtakes_another_when_the_call_changes(lab: Lab) -> None:

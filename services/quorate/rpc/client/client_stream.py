@@ -37,7 +37,7 @@ _UNTOUCHED = (TransportKind.NOT_SERVED, TransportKind.OVERLOADED, TransportKind.
 
 
 def _nothing() -> object:
-    """Do nothing at the end of a stream, or with its first response: the default."""
+    """Do nothing at the end of a stream: the default."""
     return None
 
 
@@ -71,8 +71,7 @@ class ClientStream(Generic[A]):
         self._decode = decode
         self._unchecked = link.unchecked()
         self._call: MessageCall = link.stream(path, kind)
-        self._offered: tuple[MessageCall, Callable[[], object]] | None = None
-        self._on_answer = _nothing
+        self._offered: MessageCall | None = None
         self._drained: asyncio.Future[None] | None = None
         self._pending: dict[int, asyncio.Future[A]] = {}
         self._last_id = 0
@@ -85,24 +84,19 @@ class ClientStream(Generic[A]):
         """Kept until they have ended, because the event loop holds tasks weakly."""
         self._reader = self._reading()
 
-    def offer(self, call: MessageCall, on_answer: Callable[[], object]) -> None:
-        """Let another call to the same node take the place of this one (rule 5).
-
-        on_answer: called with its first response.
-        """
+    def offer(self, call: MessageCall) -> None:
+        """Let another call to the same node take the place of this one (rule 5)."""
         if not self.is_open:
             call.cancel()
             return
-        self._offered = call, on_answer
+        self._offered = call
         if self.is_idle:
             self._change()
 
     def _change(self) -> None:
         """Use the offered call. No message is in flight."""
         assert self._offered is not None
-        replaced = self._call
-        self._call, self._on_answer = self._offered
-        self._offered = None
+        replaced, self._call, self._offered = self._call, self._offered, None
         # Whoever opened the call has checked the cluster.
         self._unchecked = None
         self._reader = self._reading()
@@ -211,9 +205,6 @@ class ClientStream(Generic[A]):
                 if not self._has_answered and self._unchecked is not None:
                     await self._unchecked.check(self._link.address, call)
                 self._has_answered = True
-                if self._on_answer is not _nothing:
-                    self._on_answer()
-                    self._on_answer = _nothing
                 if self._link.watch is not None:
                     self._link.watch.received()
                 answer = self._decode(message)
@@ -243,7 +234,7 @@ class ClientStream(Generic[A]):
         self._reason = f"the stream ended ({error.text})"
         self._call.cancel()
         if self._offered is not None:
-            self._offered[0].cancel()
+            self._offered.cancel()
             self._offered = None
         self._channels.release(self._link)
         self.on_end()

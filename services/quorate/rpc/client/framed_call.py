@@ -6,8 +6,9 @@ over gRPC, and learns from NodeStatus whether the node takes frames (`rpc.wire.f
 1. Opening never delays an append: it happens in the background, and the stream changes over between
    two messages (`ClientStream.offer`).
 2. What cannot be opened is tried again, after `RETRY_S` and up to `RETRY_MAX_S`, as long as the
-   stream is open. An address at which the first attempt timed out, as behind a firewall, is not
-   tried again, and neither is one where the caller may not append or ask for the node's status.
+   stream is open; after a timeout, as behind a firewall, only then. So is a connection that did not
+   last for `RETRY_MAX_S`: a listener with too many connections closes the idlest. Where the caller
+   may not append, or another node or cluster listens, it is not tried again.
 3. TLS, the caller and the check of the cluster are those of gRPC. The kernel closes the connection
    to a machine that is gone, as fast as gRPC would.
 """
@@ -20,7 +21,6 @@ import math
 import random
 import socket
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Generic, TypeVar
 
 from google.protobuf.message import DecodeError, Message
@@ -43,7 +43,8 @@ M = TypeVar("M", bound=Message)
 BUFFER_BYTES = 256 * 1024
 RETRY_S = 0.5
 RETRY_MAX_S = 60.0
-_REJECTED = (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.INCONSISTENT_CLUSTER_ID)
+_FINAL = (TransportKind.UNAUTHENTICATED, TransportKind.OTHER_CLUSTER)
+"""Errors after which an address is not tried again."""
 
 
 class FramedCall(Generic[M]):
@@ -86,13 +87,32 @@ class FramedCall(Generic[M]):
 
 @dataclass(slots=True)
 class _Place:
-    """What is known of the frames of one address."""
+    """What is known of the frames of one address. Times are of the loop's clock, in seconds."""
 
     pause_s: float = RETRY_S
+    """How long to wait after the next attempt that fails or does not last."""
     next_s: float = 0.0
-    """The time of the next attempt, by the loop's clock."""
-    has_worked: bool = False
+    """When to try again at the earliest."""
+    opened_s: float = math.inf
+    """When the last connection was opened."""
     is_barred: bool = False
+
+    def begin(self, now_s: float) -> float:
+        """How long to wait before the next attempt."""
+        if now_s - self.opened_s >= RETRY_MAX_S:
+            self.pause_s, self.next_s = RETRY_S, 0.0
+        self.opened_s = math.inf
+        return max(0.0, self.next_s - now_s)
+
+    def note_attempt(self, now_s: float) -> None:
+        """The next attempt, if it must be, is not before the pause."""
+        self.next_s = now_s + self.pause_s * random.uniform(0.5, 1.0)  # noqa: S311
+        self.pause_s = min(2 * self.pause_s, RETRY_MAX_S)
+
+    def note_failure(self, kind: TransportKind) -> None:
+        self.is_barred = kind in _FINAL
+        if kind is TransportKind.TIMEOUT:
+            self.next_s += RETRY_MAX_S
 
 
 class FramedCalls:
@@ -125,28 +145,20 @@ class FramedCalls:
     ) -> None:
         loop = asyncio.get_running_loop()
         while not place.is_barred:
-            await asyncio.sleep(max(0.0, place.next_s - loop.time()))
-            # At once if the node takes frames. If they fail again and again, less often.
-            place.next_s = loop.time() + place.pause_s * random.uniform(0.5, 1.0)  # noqa: S311
-            place.pause_s = min(2 * place.pause_s, RETRY_MAX_S)
+            await asyncio.sleep(place.begin(loop.time()))
+            place.note_attempt(loop.time())
             try:
-                opened = await self._open(place, link)
+                opened = await self._open(link)
             except TransportError as error:
                 LOGGER.debug("no appends in frames: %s", error)
-                if error.kind is TransportKind.UNAUTHENTICATED:
-                    place.is_barred = True  # the caller may not ask for the node's status
+                place.note_failure(error.kind)
                 continue
             if opened is not None:
-                place.has_worked = True
-                call = FramedCall(opened, link.address, kind)
-                stream.offer(call, partial(self._note_answer, place))
+                place.opened_s = loop.time()
+                stream.offer(FramedCall(opened, link.address, kind))
                 return
 
-    @staticmethod
-    def _note_answer(place: _Place) -> None:
-        place.pause_s, place.next_s = RETRY_S, 0.0
-
-    async def _open(self, place: _Place, link: Link) -> FrameStream | None:
+    async def _open(self, link: Link) -> FrameStream | None:
         """A connection that the node has accepted; None if it takes no frames now.
 
         Raises TransportError.
@@ -170,25 +182,21 @@ class FramedCalls:
                 await connect(stream, host, status.frames_port, context)
                 self._watch(stream)
                 opened = await self._opened(stream, link)
+            _check(opened, address, status.node_id)
         except TimeoutError:
             stream.abort()
-            place.is_barred = not place.has_worked
             text = f"no connection within {timeout_ms} ms"
-            raise TransportError(TransportKind.UNREACHABLE, address, text) from None
+            raise TransportError(TransportKind.TIMEOUT, address, text) from None
         except (OSError, BadMessageError, ViolationError) as error:
             stream.abort()
             raise TransportError(TransportKind.FAILED, address, str(error)) from None
         except BaseException:
             stream.abort()
             raise
-        if opened.error is not ErrorCode.NONE:
-            stream.abort()
-            place.is_barred = opened.error in _REJECTED
-            text = f"{opened.error.name} {opened.message}".rstrip()
-            raise TransportError(TransportKind.FAILED, address, text)
         return stream
 
-    async def _opened(self, stream: FrameStream, link: Link) -> FramesOpened:
+    @staticmethod
+    async def _opened(stream: FrameStream, link: Link) -> FramesOpened:
         cluster = link.cluster
         await stream.send(encode_opening("" if cluster is None else cluster.id))
         answer = await stream.frame()
@@ -218,3 +226,17 @@ class FramedCalls:
             task.cancel()
         if self._tasks:
             await asyncio.wait(tuple(self._tasks))
+
+
+def _check(opened: FramesOpened, address: str, node_id: int) -> None:
+    """Raise TransportError unless the node accepts appends. node_id: the one that was asked."""
+    if opened.error is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+        raise TransportError(TransportKind.UNAUTHENTICATED, address, opened.message)
+    if opened.error is ErrorCode.INCONSISTENT_CLUSTER_ID:
+        raise TransportError(TransportKind.OTHER_CLUSTER, address, opened.message)
+    if opened.error is not ErrorCode.NONE:
+        text = f"{opened.error.name} {opened.message}".rstrip()
+        raise TransportError(TransportKind.FAILED, address, text)
+    if opened.node_id != node_id:
+        text = f"node {opened.node_id} listens there, and not node {node_id}"
+        raise TransportError(TransportKind.OTHER_CLUSTER, address, text)

@@ -67,18 +67,20 @@ class FrameConnection:
 
 
 class FramedAppends:
-    """Serves the connections of one node. note_message: called for each message.
+    """Serves the connections of the node `node_id`. note_message: called for each message.
 
     running: the appends in flight, which outlive their connections.
     """
 
     def __init__(
         self,
+        node_id: int,
         handler: RaftHandler,
         limits: ServerLimits,
         authorizer: CallAuthorizer | None,
         note_message: Callable[[], None],
     ) -> None:
+        self._node_id = node_id
         self._handler = handler
         self._limits = limits
         self._authorizer = authorizer
@@ -116,16 +118,17 @@ class FramedAppends:
 
     def _opened(self, first: bytes, context: RequestContext | None) -> FramesOpened:
         own = self._handler.cluster_id
+        error, text = ErrorCode.NONE, ""
         try:
             wanted = decode_opening(first)
-        except ViolationError as error:
-            return FramesOpened(ErrorCode.INVALID_REQUEST, str(error))
-        if wanted not in ("", own):
-            text = foreign_text(own, wanted)
-            return FramesOpened(ErrorCode.INCONSISTENT_CLUSTER_ID, text, own)
-        if context is not None and (denied := context.refusal(APPENDING.name)) is not None:
-            return FramesOpened(denied.error, denied.message, own)
-        return FramesOpened(ErrorCode.NONE, cluster_id=own)
+        except ViolationError as violation:
+            error, text = ErrorCode.INVALID_REQUEST, str(violation)
+        else:
+            if wanted not in ("", own):
+                error, text = ErrorCode.INCONSISTENT_CLUSTER_ID, foreign_text(own, wanted)
+            elif context is not None and (denied := context.refusal(APPENDING.name)) is not None:
+                error, text = denied
+        return FramesOpened(error, text, own, self._node_id)
 
     async def drain(self) -> None:
         """Wait a while for the appends in flight, before their connections are closed."""

@@ -25,11 +25,12 @@ OPENING_BYTES_MAX: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class FramesOpened:
-    """The node's answer to the first frame. cluster_id: the node's cluster."""
+    """The node's answer to the first frame. cluster_id, node_id: its own."""
 
     error: ErrorCode
     message: str = ""
     cluster_id: str = ""
+    node_id: int = -1
 
 
 def is_opening(frame: bytes) -> bool:
@@ -59,6 +60,7 @@ def encode_opened(opened: FramesOpened) -> bytes:
         error_code=error_to_wire(opened.error),
         error_message=opened.message,
         cluster_id=opened.cluster_id,
+        node_id=opened.node_id,
     ).SerializeToString()
 
 
@@ -69,4 +71,4 @@ def decode_opened(frame: bytes) -> FramesOpened:
     except DecodeError as error:
         raise ViolationError(f"FramesOpened: {error}") from None
     error_code = error_from_wire(message.error_code)
-    return FramesOpened(error_code, message.error_message, message.cluster_id)
+    return FramesOpened(error_code, message.error_message, message.cluster_id, message.node_id)

@@ -120,8 +120,8 @@ class QuorumClient(LeaderClient):
     """
 
     transport: Transport = "auto"
-    """How appends are sent: in frames without gRPC to nodes that take them, which costs less than
-    half, or over gRPC only. Everything else is sent over gRPC.
+    """How appends are sent: in frames without gRPC to nodes that take them, which costs both sides
+    less, or over gRPC only. Everything else is sent over gRPC.
     """
 
     TIMEOUT_ADVICE: ClassVar[str] = "; the request may still succeed"

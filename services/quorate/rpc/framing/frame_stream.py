@@ -91,7 +91,10 @@ class FrameStream(asyncio.Protocol):
         Raises BadMessageError, TimeoutError; OSError if the connection failed.
         """
         length = await self.length(idle_s, bytes_max=bytes_max)
-        return None if length is None else await self.rest(length)
+        if length is None:
+            return None
+        frame = self.take(length)
+        return await self.rest(length) if frame is None else frame
 
     async def length(self, idle_s: float, *, bytes_max: int = FRAME_BYTES_MAX) -> int | None:
         """The length of the next frame, bytes; None if the peer has closed the connection.

@@ -65,6 +65,7 @@ def floor_server() -> Iterator[int]:
     context = multiprocessing.get_context("spawn")
     process = context.Process(target=_serve, args=(theirs,), daemon=True)
     process.start()
+    theirs.close()  # or nothing would end `recv` if the process ended
     try:
         yield ours.recv()
     finally:

@@ -39,9 +39,12 @@ SOON_S = 5.0
 
 @dataclass
 class Leader(Node):
-    """A leader with producer sessions. port: what its status announces. until: appends wait."""
+    """A leader with producer sessions. port: what its status announces. until: appends wait.
+    message: of rejected appends, in place of a short one.
+    """
 
     port: int = 0
+    message: str = ""
     values: list[bytes | None] = field(default_factory=list)
     until: asyncio.Event | None = None
 
@@ -55,7 +58,8 @@ class Leader(Node):
         self.begun.set()
         if self.until is not None:
             await self.until.wait()
-        return await super().append(records, timeout_ms, _conditions, producer)
+        outcome = await super().append(records, timeout_ms, _conditions, producer)
+        return outcome._replace(message=self.message or outcome.message)
 
     def store(self, records: Any) -> int:
         base = super().store(records)

@@ -123,6 +123,24 @@ async def test_the_rest_of_a_frame_must_arrive_in_time(
     stream.abort()
 
 
+async def test_a_client_that_reads_no_answers_is_cut_off(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frame_stream, "FRAME_S", 0.2)
+    stream, _ = await lab.opened()
+    stream.transport.pause_reading()
+    (served,) = lab.connections._open
+    lab.leader.append_error = ErrorCode.INVALID_RECORD  # the answers are long, the appends short
+    lab.leader.message = "x" * 100_000
+    for number in range(200):
+        if not len(lab.connections):
+            break
+        stream.transport.write(len(data := request(number)).to_bytes(4, "big") + data)
+        await asyncio.sleep(0.005)
+    await until(lambda: served not in lab.connections._open)
+    stream.abort()
+
+
 async def test_a_connection_with_appends_in_flight_is_not_evicted() -> None:
     async with a_lab(connections=Connections(2)) as lab:
         busy, _ = await lab.opened()

@@ -63,8 +63,13 @@ class FrameConnection:
         return EOF if frame is None else frame
 
     async def write(self, message: Message) -> None:
-        """Send a message. Raises ConnectionResetError, TimeoutError."""
-        await self.stream.send(message.SerializeToString())
+        """Send a message. Raises ConnectionResetError; TimeoutError, which ends the connection."""
+        try:
+            await self.stream.send(message.SerializeToString())
+        except TimeoutError:
+            # Its appends in flight would keep a client that reads nothing from being evicted.
+            self.stream.abort()
+            raise
 
 
 class FramedAppends:

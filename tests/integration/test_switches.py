@@ -25,6 +25,7 @@ KEPT = {
 """Context switches per commit of W1: without gRPC on either way, and with it on both."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", KEPT, ids=["frames", "grpc"])
 def test_a_commit_waits_as_often_as_it_did(options: tuple[str, ...]) -> None:
     command = [sys.executable, *QUORATE, "bench", "W1", "--json", "--repeat", "2", *options]

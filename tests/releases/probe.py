@@ -8,7 +8,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from quorate.cli.main import COMMANDS, load
+try:
+    from quorate.cli.commands import COMMANDS, load
+except ImportError:  # release 0.1.0
+    from quorate.cli.main import COMMANDS, load
 
 
 def commands() -> dict[str, list[str]]:

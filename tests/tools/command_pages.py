@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any
 
-from quorate.cli.main import COMMANDS, load
+from quorate.cli.commands import COMMANDS, load
 
 KEPT = "\b"
 """Marks a paragraph that is not wrapped."""

@@ -23,14 +23,8 @@ from quorate.cli.connection import (
 )
 from quorate.cli.metadata_run import check, failure, run_metadata, tell_failures
 from quorate.cli.option_groups import with_groups
-from quorate.cli.output import (
-    AsJson,
-    CommandError,
-    UsageError,
-    print_json,
-    print_line,
-    print_result,
-)
+from quorate.cli.options import AsJson
+from quorate.cli.output import CommandError, UsageError, print_json, print_line, print_result
 
 if TYPE_CHECKING:
     from quorate.metadata.requests import Acl, AclFilter, PartResult

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from quorate.broker.config import BROKER_SETTINGS, BrokerConfig
 from quorate.broker.config_reader import build_config
-from quorate.cli.config_docs import explained
 from quorate.cli.output import UsageError
 from quorate.controller.config import CONTROLLER
 from quorate.controller.migration.settings import ENABLE
@@ -32,6 +31,8 @@ BROKER = ConfigDef(
 
 def settings_text(width: int) -> str:
     """Explain each setting: type, default, environment variable and meaning, in `width` columns."""
+    from quorate.cli.config_docs import explained
+
     return explained(sorted(BROKER.settings.values(), key=lambda each: each.name), width)
 
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from quorate.cli.output import AsJson, print_json
+from quorate.cli.options import AsJson
+from quorate.cli.output import print_json
 
 if TYPE_CHECKING:
     from quorate.common.setting import Setting

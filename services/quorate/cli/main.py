@@ -1,209 +1,18 @@
-"""The `quorate` command: finds the subcommand, runs it and reports errors in one line.
+"""The `quorate` command.
 
-A subcommand is imported only when it is used, so that `quorate --help` and completion are fast. A
-subcommand's module provides a `typer.Typer` or a function. Tracebacks are printed only with
-QUORATE_DEBUG=1.
+A node runs for months. The library that parses command lines, with what it imports, would take a
+seventh of its memory and a tenth of its start, so a command line that only names the node's
+settings does without. Tracebacks are printed only with QUORATE_DEBUG=1.
 """
 
 from __future__ import annotations
 
-import difflib
-import importlib
 import os
-import signal
 import sys
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Annotated, Any, NamedTuple
+from collections.abc import Sequence
+from pathlib import Path
 
-import typer
-import typer.core
-import typer.main
-
-from quorate.cli.help_sections import list_in_sections
-from quorate.cli.output import (
-    FAILED,
-    INTERRUPTED,
-    USAGE,
-    CommandError,
-    UsageError,
-    print_error,
-)
-from quorate.version import __version__
-
-
-class Lazy(NamedTuple):
-    """The location of a subcommand, and its text in `quorate --help`."""
-
-    module: str
-    attribute: str
-    help: str
-
-
-COMMANDS: dict[str, Lazy] = {
-    "quickstart": Lazy(
-        "quorate.cli.local.quickstart",
-        "quickstart",
-        "Run a quorum of real controllers on this machine.",
-    ),
-    "storage": Lazy(
-        "quorate.cli.node.storage", "app", "Format storage directories and inspect them."
-    ),
-    "controller": Lazy("quorate.cli.node.controller", "controller", "Run a controller."),
-    "broker": Lazy("quorate.cli.node.broker", "broker", "Run a broker."),
-    "metadata-quorum": Lazy(
-        "quorate.cli.quorum.metadata_quorum",
-        "app",
-        "Describe a quorum; add and remove controllers; move leadership.",
-    ),
-    "health": Lazy(
-        "quorate.cli.quorum.health",
-        "health",
-        "Check the quorum: a leader, and a majority that has caught up.",
-    ),
-    "cluster": Lazy(
-        "quorate.cli.quorum.cluster", "app", "Show a cluster's id and nodes; unregister brokers."
-    ),
-    "features": Lazy("quorate.cli.quorum.features", "app", "Describe and change feature levels."),
-    "topics": Lazy(
-        "quorate.cli.topics.command", "app", "Create, describe, alter, delete and import topics."
-    ),
-    "configs": Lazy(
-        "quorate.cli.configs.command",
-        "app",
-        "Describe and alter configurations, quotas and SCRAM credentials.",
-    ),
-    "acls": Lazy("quorate.cli.acls", "app", "List, add and remove access control entries."),
-    "metadata-shell": Lazy(
-        "quorate.cli.log.metadata_shell",
-        "metadata_shell",
-        "Explore the cluster metadata in a log or a checkpoint.",
-    ),
-    "dump-log": Lazy(
-        "quorate.cli.log.dump_log",
-        "dump_log",
-        "Print the contents of log segments and checkpoints.",
-    ),
-    "read": Lazy(
-        "quorate.cli.log.read", "read", "Print the records of a running quorum; follow its log."
-    ),
-    "recover": Lazy(
-        "quorate.cli.recovery.recover",
-        "app",
-        "Repair stopped directories: a lost majority, renamed endpoints, a damaged log.",
-    ),
-    "backup": Lazy(
-        "quorate.cli.recovery.backup",
-        "app",
-        "Archive the log of a running quorum; verify archives.",
-    ),
-    "restore": Lazy(
-        "quorate.cli.recovery.restore",
-        "restore",
-        "Restore an archive into a new quorum, to any offset.",
-    ),
-    "migrate": Lazy(
-        "quorate.cli.recovery.migrate",
-        "app",
-        "Move a cluster out of ZooKeeper: plan, status, finalize, rollback.",
-    ),
-    "takeover": Lazy(
-        "quorate.cli.recovery.takeover",
-        "app",
-        "Check whether Kafka's KRaft controllers can be replaced: check, config.",
-    ),
-    "bench": Lazy(
-        "quorate.cli.bench.command", "bench", "Measure commits, failover, catch-up and memory."
-    ),
-    "console": Lazy("quorate.cli.node.console", "console", "Serve the web console of a quorum."),
-    "pipeline": Lazy(
-        "quorate.cli.pipeline", "app", "Read metadata logs as tables with Spark; audit them."
-    ),
-    "config-docs": Lazy("quorate.cli.config_docs", "config_docs", "List a controller's settings."),
-}
-
-
-class LazyGroup(typer.core.TyperGroup):
-    """A group that lists its commands by name and imports a command on first use."""
-
-    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
-        return list(COMMANDS)
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
-        lazy = COMMANDS.get(cmd_name)
-        return None if lazy is None else load(cmd_name, lazy)
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args and args[0] not in COMMANDS and not ctx.resilient_parsing:
-            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"the commands are {', '.join(COMMANDS)}"
-            raise UsageError(f"no such command {args[0]!r}: {hint}")
-        return super().resolve_command(ctx, args)
-
-    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, lazy.help) for name, lazy in COMMANDS.items()])
-
-
-def load(name: str, lazy: Lazy) -> Any:
-    """Import the command `name`."""
-    with _ended_by_interrupts():
-        found = getattr(importlib.import_module(lazy.module), lazy.attribute)
-    if not isinstance(found, typer.Typer):
-        single = typer.Typer(add_completion=False, rich_markup_mode=None)
-        single.command(name)(found)
-        found = single
-    command = typer.main.get_command(found)
-    command.name = name
-    list_in_sections(command)
-    return command
-
-
-@contextmanager
-def _ended_by_interrupts() -> Iterator[None]:
-    """Within the block, SIGINT ends the process.
-
-    Python drops a KeyboardInterrupt in a callback of a weak reference, and imports run many.
-    """
-    is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield
-        return
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-app = typer.Typer(
-    cls=LazyGroup,
-    rich_markup_mode=None,
-    no_args_is_help=False,
-    context_settings={"help_option_names": ["-h", "--help"]},  # subcommands inherit them
-)
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        print(f"quorate {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def quorate(
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
-        ),
-    ] = False,
-) -> None:
-    """A Raft-based metadata store, compatible with Kafka's KRaft, whose members can change.
-
-    `quorate quickstart` runs one on this machine. `quorate COMMAND --help` explains a command.
-    """
+from quorate.cli.output import FAILED, INTERRUPTED
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -211,48 +20,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] == ["help"]:
         given = [*given[1:], "--help"]
-    command = typer.main.get_command(app)
     try:
-        status = command.main(args=given or ["--help"], prog_name="quorate", standalone_mode=False)
+        status = _run(given)
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader of stdout has exited (`quorate … | head`): discard the remaining output.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
-    except (KeyboardInterrupt, typer.Abort):
+    except KeyboardInterrupt:
         return INTERRUPTED
     except Exception as error:
         if os.environ.get("QUORATE_DEBUG", "") not in ("", "0"):
             raise
-        return _report(error)
-    if not given:
-        return USAGE
-    return status if isinstance(status, int) else 0
+        from quorate.cli.commands import report
+
+        return report(error)
+    return status
 
 
-def _report(error: Exception) -> int:
-    """Print the error in one line. Returns the exit status."""
-    if isinstance(error, UsageError):
-        print_error(f"{error} (see --help)")
-        return USAGE
-    if isinstance(error, CommandError):
-        print_error(error)
-        return FAILED
-    if hasattr(error, "format_message"):  # from the command-line parser
-        context = getattr(error, "ctx", None)
-        where = context.command_path if context is not None else "quorate"
-        message = error.format_message().replace("Value error, ", "").rstrip(".")
-        print_error(f"{message} (see {where} --help)")
-        return USAGE
-    from quorate.cli.errors import explain
+def _run(given: list[str]) -> int:
+    if given[:1] in (["controller"], ["broker"]) and _is_plain(given[1:]):
+        from quorate.cli.node.start import start_broker, start_controller
 
-    explained = explain(error)
-    if explained is None:
-        explained = (
-            f"this is a bug: {type(error).__name__}: {error} (set QUORATE_DEBUG=1 for a traceback)"
-        )
-    print_error(explained)
-    return FAILED
+        start = start_controller if given[0] == "controller" else start_broker
+        return start(*map(Path, given[1:]))
+    from quorate.cli.commands import run_command
+
+    return run_command(given)
+
+
+def _is_plain(rest: list[str]) -> bool:
+    """Whether a node's arguments are its properties file or nothing."""
+    return not rest or (len(rest) == 1 and not rest[0].startswith("-"))
 
 
 if __name__ == "__main__":

@@ -11,27 +11,13 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Annotated, NoReturn
-
-import typer
+from typing import NoReturn
 
 from quorate.telemetry.logs import ESCAPES
 
 FAILED = 1
 USAGE = 2
 INTERRUPTED = 130
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Check the request without changing anything.")
-]
-ShowSecrets = Annotated[
-    bool,
-    typer.Option(
-        "--show-secrets", help="Also print the salts and keys of SCRAM users, and secret settings."
-    ),
-]
-
 
 _ESCAPES = {code: text for code, text in ESCAPES.items() if code != ord("\t")}
 _ESCAPES_IN_LINES = {code: text for code, text in _ESCAPES.items() if code != ord("\n")}

@@ -23,7 +23,8 @@ from typing import Annotated, Any
 import typer
 
 from quorate.cli.option_groups import with_groups
-from quorate.cli.output import AsJson, CommandError, UsageError, kafka_table, print_json
+from quorate.cli.options import AsJson
+from quorate.cli.output import CommandError, UsageError, kafka_table, print_json
 from quorate.spark.formats import TableFormat
 
 app = typer.Typer(

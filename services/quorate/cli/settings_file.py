@@ -6,17 +6,11 @@ The settings come from the properties file that the command names, or else from 
 from __future__ import annotations
 
 import importlib
-import os
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
-
-from quorate.cli.output import UsageError
-
-if TYPE_CHECKING:
-    from quorate.controller.config import ControllerConfig
 
 ConfigFile = Annotated[
     Path | None,
@@ -42,15 +36,3 @@ def help_settings(module: str) -> Any:
     return typer.Option(
         "--help-settings", callback=explain, is_eager=True, help="Explain every setting and exit."
     )
-
-
-def load(path: Path | None, option: str = "the properties FILE") -> ControllerConfig:
-    """Load the configuration from `path`, or from the environment if that has QUORATE_NODE_ID.
-
-    Raises ConfigError, and UsageError if there is neither.
-    """
-    if path is None and "QUORATE_NODE_ID" not in os.environ:
-        raise UsageError(f"{option} is missing, and QUORATE_NODE_ID is not set in the environment")
-    from quorate.controller.config_reader import load_config
-
-    return load_config(path)

@@ -17,10 +17,11 @@ from typing import NamedTuple
 import pytest
 from quorate import __version__
 from quorate.cli.bench.report import percentile
+from quorate.cli.commands import COMMANDS
 from quorate.cli.connection import ConnectionOptions, plainly, resolve
 from quorate.cli.errors import explain, unknown_outcome
 from quorate.cli.local.quickstart import _sentence
-from quorate.cli.main import COMMANDS, main
+from quorate.cli.main import main
 from quorate.cli.output import CommandError, UsageError, kafka_table
 from quorate.cli.quorum.features import feature_line
 from quorate.common.config_types import Address

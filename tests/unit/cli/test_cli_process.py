@@ -31,7 +31,7 @@ def test_an_interrupt_during_an_import_ends_the_command(tmp_path: Path) -> None:
     (tmp_path / "interrupted.py").write_text(INTERRUPTED_IMPORT)
     program = (
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
-        "from quorate.cli.main import COMMANDS, Lazy, main; "
+        "from quorate.cli.commands import COMMANDS, Lazy; from quorate.cli.main import main; "
         "COMMANDS['wait'] = Lazy('interrupted', 'wait', ''); main(['wait'])"
     )
     python_path = os.pathsep.join([str(ROOT / "services"), str(tmp_path)])

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from quorate.cli.main import COMMANDS, load
+from quorate.cli.commands import COMMANDS, load
 
 from tests.tools.documents import ROOT, code_blocks, code_spans, documents
 

@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from quorate.cli.connection import read_connection
-from quorate.cli.output import AsJson, UsageError
+from quorate.cli.options import AsJson
+from quorate.cli.output import UsageError
 
 if TYPE_CHECKING:
     from quorate.cli.bench.load import ClientAccess

@@ -34,7 +34,8 @@ from quorate.cli.connection import (
 )
 from quorate.cli.metadata_run import check, run_metadata
 from quorate.cli.option_groups import with_groups
-from quorate.cli.output import AsJson, DryRun, UsageError, print_line, print_result
+from quorate.cli.options import AsJson, DryRun
+from quorate.cli.output import UsageError, print_line, print_result
 
 if TYPE_CHECKING:
     from quorate.rpc.metadata_client import MetadataClient

@@ -16,7 +16,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from quorate.cli.output import AsJson, UsageError
+from quorate.cli.options import AsJson
+from quorate.cli.output import UsageError
 
 if TYPE_CHECKING:
     from quorate.cli.local.local_cluster import LocalCluster

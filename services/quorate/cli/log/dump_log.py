@@ -21,7 +21,8 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
-from quorate.cli.output import AsJson, CommandError, ShowSecrets, UsageError, printable
+from quorate.cli.options import AsJson, ShowSecrets
+from quorate.cli.output import CommandError, UsageError, printable
 from quorate.common.batch_layout import COMPRESSION_NAMES, NO_PRODUCER_ID
 from quorate.log.scan import end_of_data, find_batch, may_follow, scan
 from quorate.log.segments import LOG_SUFFIX, parse_offset_name

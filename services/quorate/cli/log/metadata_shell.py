@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from quorate.cli.log.metadata_tree import Directory, build_tree, draw
+from quorate.cli.options import AsJson
 from quorate.cli.output import (
-    AsJson,
     CommandError,
     UsageError,
     print_error,

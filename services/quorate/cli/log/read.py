@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from quorate.cli.connection import READ_TIMEOUT_S, asking, run
-from quorate.cli.output import AsJson, CommandError, ShowSecrets, printable
+from quorate.cli.options import AsJson, ShowSecrets
+from quorate.cli.output import CommandError, printable
 
 if TYPE_CHECKING:
     from quorate.records.batch import Record

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from quorate.cli.output import print_warning
 from quorate.cli.settings_file import help_settings
 
 
@@ -36,13 +35,6 @@ def broker(
 
     SIGTERM is a controlled shutdown: the controller first moves leadership to other brokers.
     """
-    from quorate.broker.formatting import format_broker
-    from quorate.broker.main import run_broker
-    from quorate.cli.broker_settings import load_broker
+    from quorate.cli.node.start import start_broker
 
-    config = load_broker(file)
-    for warning in config.warnings:
-        print_warning(warning)
-    if cluster_id is not None:
-        format_broker(config.node_id, cluster_id, config.metadata_log_dir, config.log_dirs)
-    raise typer.Exit(run_broker(config))
+    raise typer.Exit(start_broker(file, cluster_id))

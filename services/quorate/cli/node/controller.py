@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from quorate.cli.output import print_warning
-from quorate.cli.settings_file import help_settings, load
+from quorate.cli.settings_file import help_settings
 
 
 def controller(
@@ -30,10 +29,6 @@ def controller(
     zookeeper.metadata.migration.enable it takes over a cluster from ZooKeeper: see
     `quorate migrate --help`.
     """
-    config = load(file)
-    for warning in config.warnings:
-        print_warning(warning)
-    from quorate.controller.migration.main import run_migrating_controller
-    from quorate.recovery.staged import apply_staged
+    from quorate.cli.node.start import start_controller
 
-    raise typer.Exit(run_migrating_controller(config, apply_staged))
+    raise typer.Exit(start_controller(file))

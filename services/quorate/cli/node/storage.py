@@ -7,14 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from quorate.cli.output import (
-    AsJson,
-    CommandError,
-    UsageError,
-    print_json,
-    print_result,
-    print_warning,
-)
+from quorate.cli.controller_settings import load
+from quorate.cli.options import AsJson
+from quorate.cli.output import CommandError, UsageError, print_json, print_result, print_warning
 from quorate.cli.quorum.feature_levels import (
     feature_option,
     numbered,
@@ -23,7 +18,7 @@ from quorate.cli.quorum.feature_levels import (
     release_level,
     release_option,
 )
-from quorate.cli.settings_file import ConfigFile, load
+from quorate.cli.settings_file import ConfigFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

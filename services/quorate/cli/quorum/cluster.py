@@ -18,7 +18,8 @@ from quorate.cli.connection import (
     run,
 )
 from quorate.cli.metadata_run import check, run_metadata
-from quorate.cli.output import AsJson, kafka_table, print_json, print_result
+from quorate.cli.options import AsJson
+from quorate.cli.output import kafka_table, print_json, print_result
 
 if TYPE_CHECKING:
     from quorate.common.endpoints import Endpoint

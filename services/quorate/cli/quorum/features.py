@@ -17,10 +17,9 @@ from quorate.cli.connection import (
     connected,
     run,
 )
+from quorate.cli.options import AsJson, DryRun
 from quorate.cli.output import (
-    AsJson,
     CommandError,
-    DryRun,
     UsageError,
     one_line,
     print_json,

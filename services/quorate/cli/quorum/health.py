@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from quorate.cli.connection import READ_TIMEOUT_S, asking, run
-from quorate.cli.output import FAILED, AsJson, CommandError, print_json, print_line
+from quorate.cli.options import AsJson
+from quorate.cli.output import FAILED, CommandError, print_json, print_line
 
 if TYPE_CHECKING:
     from quorate.raft.messages import DescribeQuorumResponse, ReplicaStatus

@@ -18,8 +18,9 @@ from quorate.cli.connection import (
     reach,
     run,
 )
+from quorate.cli.controller_settings import load
+from quorate.cli.options import AsJson
 from quorate.cli.output import (
-    AsJson,
     CommandError,
     UsageError,
     print_json,
@@ -27,7 +28,7 @@ from quorate.cli.output import (
     print_warning,
     progress,
 )
-from quorate.cli.settings_file import ConfigFile, load
+from quorate.cli.settings_file import ConfigFile
 
 if TYPE_CHECKING:
     from quorate.common.endpoints import Endpoint

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from quorate.cli.connection import READ_TIMEOUT_S, ConnectionOptions, asking, resolve
+from quorate.cli.options import AsJson, DryRun
 from quorate.cli.output import (
-    AsJson,
     CommandError,
-    DryRun,
     UsageError,
     bar,
     kafka_table,

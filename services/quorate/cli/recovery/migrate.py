@@ -27,8 +27,8 @@ from quorate.cli.connection import (
     resolve,
     run,
 )
+from quorate.cli.options import AsJson
 from quorate.cli.output import (
-    AsJson,
     CommandError,
     bar,
     kafka_table,

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from quorate.cli.options import AsJson
 from quorate.cli.output import (
-    AsJson,
     CommandError,
     UsageError,
     kafka_table,

@@ -10,19 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from quorate.cli.controller_settings import load
 from quorate.cli.option_groups import with_groups
-from quorate.cli.output import (
-    AsJson,
-    CommandError,
-    DryRun,
-    UsageError,
-    bar,
-    print_json,
-    print_line,
-    print_warning,
-)
+from quorate.cli.options import AsJson, DryRun
+from quorate.cli.output import CommandError, UsageError, bar, print_json, print_line, print_warning
 from quorate.cli.recovery.backup import KeyFile, Url
-from quorate.cli.settings_file import ConfigFile, load
+from quorate.cli.settings_file import ConfigFile
 
 if TYPE_CHECKING:
     from quorate.backup.batches import RestorePoint

@@ -18,14 +18,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from quorate.cli.connection import ConnectionOptions, asking, connected, resolve
-from quorate.cli.output import (
-    AsJson,
-    CommandError,
-    UsageError,
-    bar,
-    print_json,
-    print_line,
-)
+from quorate.cli.options import AsJson
+from quorate.cli.output import CommandError, UsageError, bar, print_json, print_line
 
 if TYPE_CHECKING:
     from quorate.controller.takeover.finding import TakeoverCheck

@@ -30,10 +30,9 @@ from quorate.cli.metadata_run import (
     tell_failures,
     topic_expression,
 )
+from quorate.cli.options import AsJson, DryRun
 from quorate.cli.output import (
-    AsJson,
     CommandError,
-    DryRun,
     UsageError,
     print_json,
     print_line,

@@ -86,14 +86,14 @@ class VoterSettings(ReplicaSettings):
         types.size(1, types.INT_MAX),
         str(8 * types.MIB),
         "The maximum size of the records in one Fetch response; a single batch may exceed it. "
-        "Kafka's default is 1 MiB.",
+        "A replica far away catches up faster with a larger one, which takes more memory.",
     )
     snapshot_chunk_bytes_max: int = setting(
         "controller.quorum.fetch.snapshot.max.bytes",
         types.size(1, types.INT_MAX),
-        str(8 * types.MIB),
-        "The maximum number of snapshot bytes in one FetchSnapshot response. Kafka's default is "
-        "1 MiB.",
+        str(types.MIB),
+        "The maximum number of snapshot bytes in one FetchSnapshot response. A replica far away "
+        "receives a snapshot faster with a larger one, which takes more memory.",
     )
 
 

@@ -1,8 +1,8 @@
 """Keeps the memory of a long-lived process flat: settings of glibc's allocator.
 
 Large buffers. Once one has been freed, glibc allocates later ones, of up to 32 MiB, on the heap.
-Chunks of snapshots then lie between small objects that stay alive, and the memory of a process
-grows by a step each time it brings a replica up to date.
+They then lie between small objects that stay alive, and the memory of a process grows by a step
+each time it handles some.
 
 Arenas. By default glibc creates up to eight per processor, one for each thread that finds the
 others in use, and returns only the free memory at an arena's end. A process that gRPC's threads
@@ -19,9 +19,10 @@ M_TRIM_THRESHOLD = -1
 M_MMAP_THRESHOLD = -3
 M_ARENA_MAX = -8
 
-LARGE_BYTES = 1000 * 1024
-"""Less than a chunk of a snapshot, and more than most commits need: their buffers stay on the heap,
-because the kernel takes longer to map and clear fresh pages than to write the records.
+LARGE_BYTES = 2 * 1024 * 1024
+"""More than a chunk of a snapshot with its message, and less than what is seldom needed. Buffers up
+to this size stay on the heap: the kernel takes several times as long to map and clear fresh pages
+as it takes to receive what fills them.
 """
 KEPT_BYTES = 16 * 1024 * 1024
 """Free memory at the end of the heap that is kept for later allocations."""

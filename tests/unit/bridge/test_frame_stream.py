@@ -65,6 +65,29 @@ def test_frames_arrive_however_they_are_cut(run: Run) -> None:
 
 
 @LOOPS
+def test_a_long_frame_is_handed_over_with_the_buffer_that_holds_nothing_else(run: Run) -> None:
+    long, longer = bytes(range(256)) * 2048, b"x" * (1 << 20)
+
+    async def test(stream: FrameStream, peer: socket.socket) -> None:
+        await sent(peer, framed(b"short"))
+        assert await stream.frame_uncopied(LONG_S) == b"short"
+        alone = asyncio.create_task(sent(peer, framed(long)))
+        frame = await stream.frame_uncopied(LONG_S)
+        await alone
+        assert isinstance(frame, bytearray)
+        assert frame == long
+        # Two in one go: the second stays in the buffer.
+        both = asyncio.create_task(sent(peer, framed(longer) + framed(long) + framed(b"z")))
+        assert await stream.frame_uncopied(LONG_S) == longer
+        assert await stream.frame(LONG_S) == long
+        assert await stream.frame_uncopied(LONG_S) == b"z"
+        await both
+        assert frame == long
+
+    run(paired(test))
+
+
+@LOOPS
 def test_an_end_between_frames_is_none_and_within_one_an_error(run: Run) -> None:
     async def between(stream: FrameStream, peer: socket.socket) -> None:
         await sent(peer, framed(b"last"))

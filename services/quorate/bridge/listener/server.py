@@ -351,7 +351,7 @@ class BridgeServer:
             if frame is not None:
                 return frame
             with self._receipt(connection) as receipt:
-                return await stream.whole(length, receipt)
+                return bytes(await stream.whole(length, receipt))
 
         def note(is_busy: bool) -> None:
             connection.is_busy = is_busy

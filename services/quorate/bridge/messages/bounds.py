@@ -47,7 +47,7 @@ class Walk:
 
     __slots__ = ("_edits", "at", "data", "items_max", "left", "removed")
 
-    def __init__(self, data: bytes, at: int, items_max: int) -> None:
+    def __init__(self, data: bytes | bytearray, at: int, items_max: int) -> None:
         self.data = data
         self.at = at
         self.items_max = self.left = items_max
@@ -71,11 +71,11 @@ class Walk:
     def known(self) -> bytes:
         """The data without the tagged fields that kio does not know."""
         if not self._edits:
-            return self.data
+            return bytes(self.data)
         parts: list[bytes] = []
         at = 0
         for start, end, content in sorted(self._edits):
-            parts += (self.data[at:start], content)
+            parts += (bytes(self.data[at:start]), content)
             at = end
         return b"".join((*parts, self.data[at:]))
 
@@ -88,7 +88,13 @@ class Walk:
         """The next `size` bytes."""
         start = self.at
         self.skip(size)
-        return self.data[start : self.at]
+        return bytes(self.data[start : self.at])
+
+    def view(self, size: int) -> memoryview:
+        """The next `size` bytes, not copied."""
+        start = self.at
+        self.skip(size)
+        return memoryview(self.data)[start : self.at]
 
     def length(self) -> int:
         """The length of a compact array that is not nullable; its items are counted."""

@@ -119,7 +119,7 @@ class Found(NamedTuple):
     current_leader: FoundLeader = FoundLeader()
     diverging_epoch: LogPosition = LogPosition()
     snapshot_id: LogPosition = LogPosition()
-    records: bytes = b""
+    records: bytes | memoryview = b""
 
 
 class LogFetched(NamedTuple):
@@ -242,10 +242,15 @@ def write_log_fetch(request: LogFetch, version: int) -> bytes:
 
 
 def write_log_fetched(
-    found: LogFetched, version: int, records: Sequence[bytes | bytearray | memoryview] = ()
+    found: LogFetched,
+    version: int,
+    records: Sequence[bytes | bytearray | memoryview] = (),
+    header: bytes = b"",
 ) -> bytes:
-    """Encode a response. records: of its only part, in place of `Found.records`."""
-    pieces: list[bytes | bytearray | memoryview] = [_RESPONSE.pack(0, found.error_code, 0)]
+    """Encode a response. records: of its only part, in place of `Found.records`. header: what
+    precedes the body.
+    """
+    pieces: list[bytes | bytearray | memoryview] = [header, _RESPONSE.pack(0, found.error_code, 0)]
     if found.parts:
         (part,) = found.parts
         data = records or (part.records,)
@@ -302,7 +307,7 @@ def _written_nodes(nodes: Sequence[NodeEndpoint]) -> bytes:
     )
 
 
-def read_log_fetched(frame: bytes, version: int) -> tuple[int, LogFetched]:
+def read_log_fetched(frame: bytes | bytearray, version: int) -> tuple[int, LogFetched]:
     """Decode the correlation id and body of a response, from version 17 on. Raises ValueError."""
     found = Walk(frame, 0, sys.maxsize)
     correlation_id = found.number(_INT.size)
@@ -337,7 +342,7 @@ def _read_found(found: Walk) -> Found:
         found.skip(2 * _LONG.size)
         found.skip_tagged()
     found.skip(_INT.size)  # the preferred replica
-    records = found.take(max(0, found.varint() - 1))
+    records = found.view(max(0, found.varint() - 1))
     leader, diverging, snapshot = FoundLeader(), LogPosition(), LogPosition()
     for tag, size in found.tagged():
         if tag == 0:

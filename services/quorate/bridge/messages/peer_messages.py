@@ -248,10 +248,10 @@ def known_endpoints(voters: VoterSet, replica_id: int, endpoint: Endpoint) -> tu
     return (endpoint,)
 
 
-def read_response(api_key: int, version: int, frame: bytes) -> tuple[int, Any]:
+def read_response(api_key: int, version: int, frame: bytes | bytearray) -> tuple[int, Any]:
     """Decode the correlation id and body of a response. Raises BadMessageError."""
     if api_key != s.FETCH:
-        return s.read_response(api_key, version, frame)
+        return s.read_response(api_key, version, bytes(frame))
     try:
         return read_log_fetched(frame, version)
     except ValueError as error:

@@ -179,6 +179,8 @@ class Encoded:
     body: bytes
     error_code: int = 0
     """The error of the whole response."""
+    has_header: bool = False
+    """Whether `body` begins with the response's header, which saves a copy of a large one."""
 
 
 def items_max(api_key: int) -> int:
@@ -276,11 +278,17 @@ def write_principal(principal: str, *, used_token: bool = False) -> bytes:
 
 def write_response(correlation_id: int, body: Any) -> bytes:
     """Encode a response with its header."""
-    kind = body.kind if isinstance(body, Encoded) else body
+    if not isinstance(body, Encoded):
+        return response_header(correlation_id, body) + write(body)
+    if body.has_header:
+        return body.body
+    return response_header(correlation_id, body.kind) + body.body
+
+
+def response_header(correlation_id: int, kind: Any) -> bytes:
+    """Encode the header of a response of kio's class `kind`."""
     header = correlation_id.to_bytes(4, "big", signed=True)
-    if kind.__header_schema__.__flexible__:
-        header += b"\0"
-    return header + (body.body if isinstance(body, Encoded) else write(body))
+    return header + b"\0" if kind.__header_schema__.__flexible__ else header
 
 
 def write_header(api_key: int, version: int, correlation_id: int, client_id: str) -> bytes:

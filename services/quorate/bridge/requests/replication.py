@@ -277,7 +277,9 @@ def write_fetched(
         known = _position(found.acknowledged)
         fetched = fetched._replace(read_round=found.read_round, acknowledged=known)
     kind = s.response_type(call.api_key, call.version)
-    return s.Encoded(kind, write_log_fetched(fetched, call.version, data))
+    header = s.response_header(call.correlation_id, kind)
+    body = write_log_fetched(fetched, call.version, data, header)
+    return s.Encoded(kind, body, has_header=True)
 
 
 def _position(found: OffsetAndEpoch | None) -> LogPosition:

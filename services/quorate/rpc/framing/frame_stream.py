@@ -3,7 +3,8 @@
 Rules:
 1. Bytes go from the transport's callback to one buffer, and from there to the frame. If the buffer
    holds more than twice `buffer_bytes`, nothing more is read until a reader waits again. `whole`
-   lets the buffer take a whole frame, which saves two copies of it.
+   lets the buffer take a whole frame, and hands it over if it holds nothing else, which saves the
+   copies of a long one.
 2. A frame that has arrived already is read in the next turn of the event loop: a client that does
    not wait for responses takes turns with the others.
 3. A wait sets a deadline. One timer per connection is moved only if it is due after the deadline,
@@ -35,6 +36,10 @@ FRAME_S = 30.0
 _LENGTH_BYTES: Final = 4
 _CUT_OFF: Final = "the connection ended within a frame"
 _CLOSED: Final = "the connection was closed"
+
+
+Frame = bytes | bytearray
+"""A frame that belongs to its reader."""
 
 
 class PartialFrame(Protocol):
@@ -94,7 +99,17 @@ class FrameStream(asyncio.Protocol):
         if length is None:
             return None
         frame = self.take(length)
-        return await self.rest(length) if frame is None else frame
+        return bytes(await self.whole(length)) if frame is None else frame
+
+    async def frame_uncopied(
+        self, idle_s: float = IDLE_S, *, bytes_max: int = FRAME_BYTES_MAX
+    ) -> Frame | None:
+        """Like `frame`, for frames that are often long: see `whole`."""
+        length = await self.length(idle_s, bytes_max=bytes_max)
+        if length is None:
+            return None
+        frame = self.take(length)
+        return await self.whole(length) if frame is None else frame
 
     async def length(self, idle_s: float, *, bytes_max: int = FRAME_BYTES_MAX) -> int | None:
         """The length of the next frame, bytes; None if the peer has closed the connection.
@@ -157,8 +172,11 @@ class FrameStream(asyncio.Protocol):
                         await receipt.turn()
         return bytes(data)
 
-    async def whole(self, length: int, receipt: PartialFrame | None = None) -> bytes:
-        """Like `rest`, with the frame in the buffer until all of it has arrived (rule 1)."""
+    async def whole(self, length: int, receipt: PartialFrame | None = None) -> Frame:
+        """Like `rest`, with the frame in the buffer until all of it has arrived (rule 1).
+
+        A bytearray is the buffer itself, if it held nothing else.
+        """
         received = self._received
         deadline_s = self._loop.time() + FRAME_S
         tracked = 0
@@ -174,6 +192,9 @@ class FrameStream(asyncio.Protocol):
                     raise BadMessageError(_CUT_OFF)
         finally:
             self._wanted = 0
+        if len(received) == length:
+            self._received = bytearray()
+            return received
         with memoryview(received) as view:
             frame = bytes(view[:length])
         del received[:length]

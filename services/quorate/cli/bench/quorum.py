@@ -130,7 +130,7 @@ async def quorum_of_its_own(
         finally:
             await quorum.client.close()
     finally:
-        await asyncio.to_thread(_end, cluster)
+        await asyncio.to_thread(end_all, cluster)
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -145,7 +145,8 @@ def _tls_settings(tls: TlsConfig | None) -> dict[str, object]:
     }
 
 
-def _end(cluster: LocalCluster) -> None:
+def end_all(cluster: LocalCluster) -> None:
+    """Kill all controllers of a quorum."""
     for node_id in cluster.running:
         cluster.kill(node_id)
 

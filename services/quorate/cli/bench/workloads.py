@@ -32,7 +32,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from quorate.cli.bench import floors, load
-from quorate.cli.bench.quorum import BenchQuorum, quorum_of_its_own, running_quorum
+from quorate.cli.bench.quorum import BenchQuorum, end_all, quorum_of_its_own, running_quorum
 from quorate.cli.bench.report import Measurement, percentile
 from quorate.cli.output import CommandError
 from quorate.controller.kafka.settings import GRPC
@@ -45,6 +45,8 @@ WARM_UP = 200
 KILLS = 10
 SETTLE_S = 3.0
 IDLE_S = 10.0
+REST_S = 2.0
+REST_TIMEOUT_S = 120.0
 GIB = 1024**3
 
 
@@ -361,12 +363,10 @@ async def voter_added(bench: Bench) -> list[Measurement]:
     async with bench.quorum() as quorum:
         await _fill(bench, quorum, count)
         await quorum.until_all_caught_up()
+        bench.note("waiting until the controllers have written their snapshots")
+        await _until_at_rest(quorum)
         bench.note("adding a controller with an empty disk")
         cluster = quorum.own
-        held = sum(f.stat().st_size for f in cluster.nodes[1].data.rglob("*.log"))
-        held += max(
-            (f.stat().st_size for f in cluster.nodes[1].data.rglob("*.checkpoint")), default=0
-        )
         node = cluster.add(max(cluster.nodes) + 1)
         started = time.monotonic()
         cluster.start([node.id])
@@ -381,9 +381,12 @@ async def voter_added(bench: Bench) -> list[Measurement]:
             for pattern in ("*.log", "*.checkpoint")
             for file in node.data.rglob(pattern)
         )
-    bench.note("measuring the floor: one stream to one disk")
-    folder = bench.folder or Path.cwd()
-    floor = await asyncio.to_thread(floors.one_stream_to_one_disk, folder, received)
+        # While the quorum's files exist: where a virtual machine gives back free memory to its
+        # host, a file is written several times as fast right after others were deleted.
+        bench.note("measuring the floor: one stream to one disk")
+        await asyncio.to_thread(end_all, quorum.own)
+        folder = bench.folder or Path.cwd()
+        floor = await asyncio.to_thread(floors.one_stream_to_one_disk, folder, received)
     rate = received / seconds
     about = {"bytes": received}
     return [
@@ -392,6 +395,22 @@ async def voter_added(bench: Bench) -> list[Measurement]:
         bench.took("W6", "one stream to one disk", floor / 1e6, "MB/s", count, **about),
         bench.took("W6", "share of the floor", 100 * rate / floor, "%", count, **about),
     ]
+
+
+async def _until_at_rest(quorum: BenchQuorum) -> None:
+    """Wait until no controller takes more than a twentieth of a processor for two seconds.
+
+    Raises CommandError on timeout.
+    """
+    deadline = time.monotonic() + REST_TIMEOUT_S
+    pids = [process.pid for process in quorum.own.processes.values()]
+    while time.monotonic() < deadline:
+        before = [processor_seconds(pid) for pid in pids]
+        await asyncio.sleep(REST_S)
+        spent = [processor_seconds(pid) - at for pid, at in zip(pids, before, strict=True)]
+        if max(spent) < REST_S / 20:
+            return
+    raise CommandError(f"the controllers are still busy after {REST_TIMEOUT_S:.0f} s")
 
 
 # --- sizes ----------------------------------------------------------------------------------------

@@ -4,8 +4,7 @@ spark-submit can also run this file as its application, and then takes `--master
 
     spark-submit --master k8s://… …/quorate/cli/pipeline.py run /data --out s3a://bucket/tables
 
-Rules: tables go to stdout, progress goes to stderr if it is a terminal, and every error is one
-line. The commands check for Java before they start a JVM.
+Tables go to stdout, progress to stderr if it is a terminal. Java is checked before a JVM starts.
 """
 
 from __future__ import annotations

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[3]
 
 INTERRUPTED_IMPORT = """
@@ -55,3 +57,23 @@ def test_a_reader_that_has_gone_is_no_error() -> None:
         timeout=60,
     )
     assert (done.stdout, done.stderr) == ("[", "")
+
+
+@pytest.mark.parametrize("node", ["controller", "broker"])
+def test_a_node_runs_without_the_command_line_library(node: str, tmp_path: Path) -> None:
+    """It would stay in its memory, and lengthens each start."""
+    program = (
+        "import sys, quorate.cli.main as m\n"
+        f"try: m._run([{node!r}, 'missing.properties'])\n"
+        "except Exception as error: print(type(error).__name__)\n"
+        "print({name.split('.')[0] for name in sys.modules} & {'typer', 'pydantic', 'rich'})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=dict(os.environ, PYTHONPATH=str(ROOT / "services")),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.stdout, done.stderr) == ("ConfigError\nset()\n", "")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -280,3 +282,34 @@ def test_a_controller_that_joins_is_refused_by_who_does_not_lead() -> None:
     remove = m.RemoveVoterRequest(CLUSTER, ONE)
     body = sent(remove).body
     assert (body.voter_id, s.uuid_text(body.voter_directory_id)) == (1, ONE.directory_id)
+
+
+FIRST_FAILOVER = """
+import sys
+from quorate.bridge.messages import schemas as s
+from quorate.bridge.messages import peer_messages as peer
+from quorate.raft import messages as m
+from quorate.raft.types import ReplicaKey
+
+if LOADS:
+    peer.load_failover_messages()
+before = set(sys.modules)
+one, two = ReplicaKey(1), ReplicaKey(2)
+vote = m.VoteRequest("cluster", 7, one, two, 6, 42)
+begin = m.BeginQuorumEpochRequest("cluster", 7, one, (), two)
+end = m.EndQuorumEpochRequest("cluster", 7, one, (two,))
+for request in (vote, begin, end):
+    api_key = peer.API_KEYS[type(request)]
+    s.write(peer.write_request(request, s.SERVED[api_key][1]))
+    s.response_type(api_key, s.SERVED[api_key][1])
+print(len(set(sys.modules) - before))
+"""
+
+
+@pytest.mark.parametrize("loads", [True, False])
+def test_a_failover_waits_for_no_import(loads: bool) -> None:
+    """Each takes a node 10 ms in which nobody leads."""
+    program = f"LOADS = {loads}{FIRST_FAILOVER}"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stderr == ""
+    assert (int(done.stdout) == 0) == loads

@@ -56,6 +56,9 @@ API_KEYS: Final[dict[type, int]] = {
 }
 """The APIs of the requests that peers send each other."""
 
+FAILOVER_APIS: Final = (s.API_VERSIONS, s.VOTE, s.BEGIN_QUORUM_EPOCH, s.END_QUORUM_EPOCH)
+"""The APIs of an election and of what a new leader sends first."""
+
 PRE_VOTE_SINCE: Final = 2
 """The version of Vote."""
 
@@ -256,6 +259,12 @@ def read_response(api_key: int, version: int, frame: bytes | bytearray) -> tuple
         return read_log_fetched(frame, version)
     except ValueError as error:
         raise BadMessageError(f"a response to Fetch version {version}: {error}") from error
+
+
+def load_failover_messages() -> None:
+    """Load what a failover needs: the first one of a process would last several times as long."""
+    for api_key in FAILOVER_APIS:
+        s.load(api_key)
 
 
 class ResponseReader:

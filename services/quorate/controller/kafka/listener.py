@@ -9,6 +9,7 @@ Source: KIP-866, "Controller RPCs"; KIP-919.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 from quorate.bridge.authentication.sasl_config import OAUTHBEARER, PLAIN
 from quorate.bridge.bridge import Bridge, BridgeSettings
 from quorate.bridge.listener.listening import ListenerSettings
+from quorate.bridge.messages.peer_messages import load_failover_messages
 from quorate.bridge.peers.leader_requests import LeaderRequests
 from quorate.bridge.peers.leader_service import KafkaLedService
 from quorate.bridge.peers.peer import KafkaPeers
@@ -27,10 +29,12 @@ from quorate.metadata.requests import RegisterBroker
 from quorate.process.extension import NodeComponents
 from quorate.process.node import PeersFactory
 from quorate.raft.types import VoterSet
+from quorate.rpc.cancellation import cancel_tasks
 from quorate.rpc.client.transport import Peers
 from quorate.rpc.server.framed_appends import FramedAppends
 from quorate.rpc.wire.convert_metadata import MetadataAnswer
 from quorate.runtime.service import NodeService
+from quorate.runtime.tasks import supervise
 from quorate.telemetry.samples import Sample
 
 LOGGER = logging.getLogger(__name__)
@@ -50,10 +54,23 @@ class KafkaListener(ListenerComponent):
         refuses: Callable[[object], str],
         appends: FramedAppends | None = None,
     ) -> None:
+        self._on_fatal = components.on_fatal
         self._frames_port = 0 if appends is None else components.config.frames_port
         self.bridge = _bridge(components, refuses, appends if self._frames_port else None)
         is_early = components.config.kafka.serves_voters
         super().__init__(components, self.bridge, _warn, is_early=is_early)
+        self._loads = is_early
+        self._loading: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        super().start()
+        if self._loads:
+            loading = asyncio.to_thread(load_failover_messages)
+            self._loading = supervise(loading, "kafka-messages", self._on_fatal, endless=False)
+
+    async def stop(self) -> None:
+        await cancel_tasks(self._loading)
+        await super().stop()
 
     @property
     def frames_port(self) -> int:

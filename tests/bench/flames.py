@@ -43,7 +43,7 @@ async def draw(bench: Bench, work: Work, seconds: float, out: Path) -> None:
     async with bench.quorum() as quorum:
         await work(quorum, 1.0)
         leader = quorum.own.processes[await quorum.leader()].pid
-        options = ("--native", "--nonblocking", "--duration", str(int(seconds)), "--rate", "200")
+        options = ("--native", "--duration", str(int(seconds)), "--rate", "50")
         spy = await asyncio.create_subprocess_exec(
             "py-spy", "record", *options, "--pid", str(leader), "--output", str(out)
         )

@@ -335,7 +335,6 @@ async def leader_stopped(bench: Bench) -> list[Measurement]:
 async def follower_restarted(bench: Bench) -> list[Measurement]:
     async with bench.quorum() as quorum:
         await _fill(bench, quorum, bench.records)
-        await quorum.until_all_caught_up()
         follower = await quorum.a_follower()
         await asyncio.to_thread(quorum.own.kill, follower)
         end = (await quorum.until(lambda _: True, "a leader", 10.0)).high_watermark
@@ -348,6 +347,9 @@ async def follower_restarted(bench: Bench) -> list[Measurement]:
 
 
 async def _fill(bench: Bench, quorum: BenchQuorum, count: int) -> None:
+    """Append `count` records, and wait until the controllers have replicated them and written their
+    snapshots.
+    """
     done = 0
 
     def on_records(records: int) -> None:
@@ -356,15 +358,15 @@ async def _fill(bench: Bench, quorum: BenchQuorum, count: int) -> None:
         bench.note(f"filling the log: {done:,} of {count:,} records")
 
     await load.fill(quorum.client, count, on_records)
+    await quorum.until_all_caught_up()
+    bench.note("waiting until the controllers have written their snapshots")
+    await _until_at_rest(quorum)
 
 
 async def voter_added(bench: Bench) -> list[Measurement]:
     count = bench.bytes_held // load.VALUE_BYTES
     async with bench.quorum() as quorum:
         await _fill(bench, quorum, count)
-        await quorum.until_all_caught_up()
-        bench.note("waiting until the controllers have written their snapshots")
-        await _until_at_rest(quorum)
         bench.note("adding a controller with an empty disk")
         cluster = quorum.own
         node = cluster.add(max(cluster.nodes) + 1)
@@ -448,7 +450,6 @@ async def growing_log(bench: Bench) -> list[Measurement]:
         async with bench.quorum() as quorum:
             if count:
                 await _fill(bench, quorum, count)
-                await quorum.until_all_caught_up()
             bench.note(f"one caller on {count:,} records")
             found += await _one_caller(bench, quorum, "W8", records=count)
             found += _spread(bench, "W8", await _kill_leaders(bench, quorum), "s", records=count)

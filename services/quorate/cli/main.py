@@ -1,7 +1,7 @@
 """The `quorate` command.
 
 A node runs for months. The library that parses command lines, with what it imports, would take a
-seventh of its memory and a tenth of its start, so a command line that only names the node's
+seventh of its memory and a sixth of its start, so a command line that only names the node's
 settings does without. Tracebacks are printed only with QUORATE_DEBUG=1.
 """
 

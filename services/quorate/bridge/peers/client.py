@@ -96,7 +96,7 @@ class KafkaClient:
                 frame = await self._stream.frame(self._timeout_s)
             if frame is None:
                 raise ConnectionResetError("it closed the connection")
-            found, response = s.read_response(api_key, version, frame)
+            found, response = s.read_response(api_key, version, bytes(frame))
         except (OSError, TimeoutError, BadMessageError) as error:
             raise self._failure(error) from None
         if found != correlation_id:

@@ -346,7 +346,7 @@ class PeerConnection:
         header = s.write_header(api_key, version, correlation_id, PEER_CLIENT_ID)
         try:
             await self._stream.send(header + s.write(body))
-            frame = await self._stream.frame_uncopied(bytes_max=MESSAGE_BYTES_MAX)
+            frame = await self._stream.frame(bytes_max=MESSAGE_BYTES_MAX)
             if frame is None:
                 raise ConnectionResetError("the connection was closed")
             found, response = read_response(api_key, version, frame)

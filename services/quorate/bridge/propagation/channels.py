@@ -170,7 +170,7 @@ class Channel:
         frame = await stream.frame(ANSWER_S)
         if frame is None:
             raise ConnectionResetError("the broker closed the connection")
-        found, response = s.read_response(message.api_key, version, frame)
+        found, response = s.read_response(message.api_key, version, bytes(frame))
         if found != correlation_id:
             raise BadMessageError(
                 f"a response with correlation id {found} instead of {correlation_id}"

@@ -54,19 +54,18 @@ class KafkaListener(ListenerComponent):
         refuses: Callable[[object], str],
         appends: FramedAppends | None = None,
     ) -> None:
-        self._on_fatal = components.on_fatal
         self._frames_port = 0 if appends is None else components.config.frames_port
         self.bridge = _bridge(components, refuses, appends if self._frames_port else None)
         is_early = components.config.kafka.serves_voters
         super().__init__(components, self.bridge, _warn, is_early=is_early)
-        self._loads = is_early
         self._loading: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         super().start()
-        if self._loads:
+        if self._is_early:
             loading = asyncio.to_thread(load_failover_messages)
-            self._loading = supervise(loading, "kafka-messages", self._on_fatal, endless=False)
+            on_fatal = self._components.on_fatal
+            self._loading = supervise(loading, "kafka-messages", on_fatal, endless=False)
 
     async def stop(self) -> None:
         await cancel_tasks(self._loading)

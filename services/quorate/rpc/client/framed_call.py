@@ -71,7 +71,7 @@ class FramedCall(Generic[M]):
         try:
             frame = await self._stream.frame(math.inf)
             if frame is not None:
-                return self._decode(frame)
+                return self._decode(bytes(frame))
             text = "the node closed the connection"
             raise TransportError(TransportKind.BROKEN, self._address, text)
         except (OSError, TimeoutError) as error:
@@ -203,7 +203,7 @@ class FramedCalls:
         answer = await stream.frame()
         if answer is None:
             raise BadMessageError("the node closed the connection")
-        opened = decode_opened(answer)
+        opened = decode_opened(bytes(answer))
         if cluster is not None:
             cluster.learn(link.address, opened.cluster_id)
         return opened

@@ -90,21 +90,11 @@ class FrameStream(asyncio.Protocol):
 
     async def frame(
         self, idle_s: float = IDLE_S, *, bytes_max: int = FRAME_BYTES_MAX
-    ) -> bytes | None:
-        """The next frame; None if the peer has closed the connection.
+    ) -> Frame | None:
+        """The next frame; None if the peer has closed the connection. See `whole`.
 
         Raises BadMessageError, TimeoutError; OSError if the connection failed.
         """
-        length = await self.length(idle_s, bytes_max=bytes_max)
-        if length is None:
-            return None
-        frame = self.take(length)
-        return bytes(await self.whole(length)) if frame is None else frame
-
-    async def frame_uncopied(
-        self, idle_s: float = IDLE_S, *, bytes_max: int = FRAME_BYTES_MAX
-    ) -> Frame | None:
-        """Like `frame`, for frames that are often long: see `whole`."""
         length = await self.length(idle_s, bytes_max=bytes_max)
         if length is None:
             return None

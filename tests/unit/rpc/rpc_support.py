@@ -84,7 +84,7 @@ class Node:
     voters: VoterSet = field(default_factory=VoterSet)
     delay_s: float = 0.0
     append_error: ErrorCode | None = None
-    failure: Exception | None = None
+    failure: BaseException | None = None
     snapshot: bytes = b""
     batches: list[bytearray] = field(default_factory=list)
     end_offset: int = 0

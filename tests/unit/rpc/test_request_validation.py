@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 import grpc.aio
@@ -34,13 +35,14 @@ def test_a_flood_of_refusals_is_counted_and_not_written(caplog: pytest.LogCaptur
     assert caplog.messages[-1].endswith(": again")
 
 
-async def test_a_client_that_leaves_is_no_error_and_all_else_is(
+async def test_clients_that_leave_and_cancelled_calls_are_no_errors_and_all_else_is(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     DecodeErrorInterceptor(grpc.aio.server())
-    for error in (grpc.aio.InternalError("execute_batch"), KeyError("x")):
+    left = grpc.aio.InternalError("execute_batch")
+    for error in (left, asyncio.CancelledError(), KeyError("x")):
         try:
             raise error
-        except Exception:
+        except (Exception, asyncio.CancelledError):
             GRPC_LOGGER.exception("raised by a method")
     assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [KeyError]

@@ -30,6 +30,7 @@ from quorate.rpc.server.grpc_server import (
     RpcServer,
     start_server,
 )
+from quorate.rpc.server.request_validation import STOPPING
 from quorate.rpc.wire import convert_append
 from quorate.rpc.wire.limits import ServerLimits, format_address, parse_address
 from quorate.rpc.wire.methods import RPC_METHODS
@@ -48,6 +49,7 @@ from tests.unit.rpc.rpc_support import (
 )
 
 KEY = common_pb2.ReplicaKey(id=1)
+SNAPSHOT = common_pb2.OffsetAndEpoch(offset=10, epoch=2)
 VOTE = raft_pb2.VoteRequest(cluster_id=CLUSTER, epoch=4, candidate=KEY, voter=KEY, pre_vote=True)
 
 WAITING_CALLS = 3_600
@@ -152,7 +154,7 @@ async def test_a_snapshot_arrives_in_pieces_that_follow_each_other() -> None:
     async with serving(Node(snapshot=snapshot)) as server, stubs(server) as (raft, _):
         request = raft_pb2.FetchSnapshotRequest(
             replica=KEY,
-            snapshot_id=common_pb2.OffsetAndEpoch(offset=10, epoch=2),
+            snapshot_id=SNAPSHOT,
             position=100,
             max_bytes=1 << 22,
         )
@@ -175,6 +177,50 @@ async def test_a_fetch_stream_answers_one_after_the_other() -> None:
         await stream.done_writing()
         assert await stream.read() is EOF
         assert await stream.code() is grpc.StatusCode.OK
+
+
+async def test_a_server_that_stops_does_not_wait_for_idle_streams() -> None:
+    async with serving(Node()) as server, stubs(server) as (raft, _):
+        stream = raft.FetchStream()
+        await stream.write(raft_pb2.FetchRequest(replica=KEY))
+        await stream.read()
+        await asyncio.wait_for(server.stop(60_000), NO_HANG_S)
+        assert await stream.code() is grpc.StatusCode.CANCELLED
+        assert await stream.details() == STOPPING
+
+
+async def test_a_stream_ends_after_the_fetch_in_progress_when_the_server_stops() -> None:
+    node = Held()
+    async with serving(node) as server, stubs(server) as (raft, _):
+        stream = raft.FetchStream()
+        await stream.write(raft_pb2.FetchRequest(replica=KEY))
+        await node.begun.wait()
+        stopped = asyncio.create_task(server.stop(60_000))
+        await asyncio.sleep(0.05)
+        assert not stopped.done()
+        node.let_go.set()
+        assert (await stream.read()).error_code == 0
+        await asyncio.wait_for(stopped, NO_HANG_S)
+        assert await stream.code() is grpc.StatusCode.CANCELLED
+
+
+async def test_calls_that_the_node_cancels_are_answered() -> None:
+    """As the driver does with the requests that wait when the replica fails."""
+    node = Node(failure=asyncio.CancelledError())
+    async with serving(node) as server, stubs(server) as (raft, quorum):
+        stream = raft.FetchStream()
+        await stream.write(raft_pb2.FetchRequest(replica=KEY))
+        calls = [
+            stream,
+            raft.Fetch(raft_pb2.FetchRequest(replica=KEY)),
+            raft.FetchSnapshot(raft_pb2.FetchSnapshotRequest(replica=KEY, snapshot_id=SNAPSHOT)),
+            raft.Vote(VOTE),
+            quorum.Read(quorum_pb2.ReadRequest()),
+            quorum.Append(append_request(1)),
+        ]
+        for call in calls:
+            assert await asyncio.wait_for(call.code(), NO_HANG_S) is grpc.StatusCode.CANCELLED
+            assert await call.details() == STOPPING
 
 
 # --- appends --------------------------------------------------------------------------------------

@@ -5,12 +5,15 @@ Rules:
    method. gRPC by itself would answer UNKNOWN and log a stack trace for each.
 2. The log has a line for each rejection while they are few (see `telemetry.limited_log`): all peers
    together have `BURST` lines at once, and `LINES_PER_SECOND` in the long run.
-3. A client that leaves while gRPC sends it a response is not a server error. gRPC by itself would
-   log one, with a stack trace.
+3. Two cases are not errors of the server: a client leaves while gRPC sends it a response, and the
+   process ends before gRPC has ended a call. gRPC by itself would log a stack trace for each.
+4. A call that the node itself cancels, because it stops, ends with CANCELLED. gRPC by itself would
+   send no status, and the client would wait until the process ends.
 """
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 import time
@@ -28,6 +31,8 @@ from quorate.telemetry.limited_log import LimitedLog
 LOGGER = logging.getLogger(__name__)
 
 GRPC_LOGGER = logging.getLogger("grpc._cython.cygrpc")
+
+STOPPING = "the node is stopping"
 
 LINES_PER_SECOND = 5.0
 BURST = 50
@@ -62,7 +67,7 @@ class RejectionLog:
 def is_reported(record: logging.LogRecord) -> bool:
     """A log filter: whether to keep a record of gRPC's own logger (rule 3)."""
     error = record.exc_info[1] if record.exc_info else None
-    return not isinstance(error, grpc.aio.InternalError)
+    return not isinstance(error, grpc.aio.InternalError | asyncio.CancelledError)
 
 
 class _Unreadable:
@@ -151,6 +156,10 @@ class _Guard:
             except NotImplementedError:
                 # Generated base classes raise this for methods that a library does not implement.
                 await context.abort(grpc.StatusCode.UNIMPLEMENTED, f"{name} is not served")
+            except asyncio.CancelledError:
+                if _is_cancelled_by_grpc():
+                    raise
+                await context.abort(grpc.StatusCode.CANCELLED, STOPPING)
 
         return serve
 
@@ -163,12 +172,22 @@ class _Guard:
                     yield response
             except DecodeError as error:
                 await self._refuse(name, context, error)
+            except asyncio.CancelledError:
+                if _is_cancelled_by_grpc():
+                    raise
+                await context.abort(grpc.StatusCode.CANCELLED, STOPPING)
 
         return give
 
     async def _refuse(self, name: str, context: Context, error: DecodeError) -> None:
         self._rejections.say(name, context.peer(), error)
         await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"{name}: {error}")
+
+
+def _is_cancelled_by_grpc() -> bool:
+    """Whether the call's task was cancelled: the client left. See rule 4 for the other case."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _bounded(decode: Callable[[bytes], Any], bytes_max: int) -> Callable[[bytes], Any]:

@@ -158,7 +158,10 @@ class RaftDriver:
         self._watch()
 
     async def hand_over(self, timeout_s: float) -> None:
-        """Resign, and wait up to `timeout_s` seconds until the voters are notified."""
+        """Resign, and wait up to `timeout_s` seconds until the voters are notified.
+
+        Returns at once if the replica fails meanwhile.
+        """
         if not self._failed:
             self._step(self.node.shut_down)
             with contextlib.suppress(TimeoutError):
@@ -179,6 +182,7 @@ class RaftDriver:
         if self._failed:
             return
         self._failed = True
+        self._quiet.set()  # no acknowledgement of a resignation is handled any more
         self._receiver.stop()
         self._release()
         self._on_fatal(explained(error))

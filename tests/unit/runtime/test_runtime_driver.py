@@ -476,6 +476,17 @@ async def test_handing_over_waits_no_longer_than_told(tmp_path: Path) -> None:
         assert not leader.node.is_leader
 
 
+async def test_a_replica_that_fails_while_it_hands_over_does_not_wait(tmp_path: Path) -> None:
+    async with trio(tmp_path) as replicas:
+        leader = await leader_of(replicas)
+        leader.network.cut.update((1, 2, 3))
+        handing_over = asyncio.create_task(leader.driver.hand_over(60))
+        await asyncio.sleep(0.1)
+        assert not handing_over.done()
+        leader.driver.fail(OSError(errno.EIO, "the vote was not written"))
+        await asyncio.wait_for(handing_over, SOON_S)
+
+
 async def test_close_ends_every_wait(tmp_path: Path) -> None:
     async with alone(tmp_path) as replica:
         replica.disk.go.clear()

@@ -18,7 +18,6 @@ Source: Kafka's KafkaConfig for names; java.util.Properties for the file format.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -271,10 +270,10 @@ def _read_environment(parsed: ParsedProperties, environment: Mapping[str, str]) 
             parsed.places[overriding] = f"environment variable {variable}"
         elif variable.startswith(PREFIX):
             # Not an error: Kubernetes sets QUORATE_… variables for a service of that name.
-            near = difflib.get_close_matches(variable, variables, n=1, cutoff=0.9)
-            if near:
+            near = _most_similar(variable, variables, cutoff=0.9)
+            if near is not None:
                 parsed.warnings.append(
-                    f"environment variable {variable} is not a setting: did you mean {near[0]}?"
+                    f"environment variable {variable} is not a setting: did you mean {near}?"
                 )
 
 
@@ -321,4 +320,10 @@ def _shown(text: str, setting: Setting | None) -> str:
 
 def nearest(name: str, known: Collection[str]) -> str | None:
     """The known name that is most similar to `name`; None if none is similar."""
-    return next(iter(difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.6)), None)
+    return _most_similar(name.lower(), known, cutoff=0.6)
+
+
+def _most_similar(name: str, known: Collection[str], cutoff: float) -> str | None:
+    import difflib  # noqa: PLC0415 - only for mistakes
+
+    return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=cutoff)), None)

@@ -24,13 +24,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
-
-import re2
 
 from quorate.metadata.authorizer import ANONYMOUS
 from quorate.rpc.tls import dns_names_in
+
+if TYPE_CHECKING:
+    import re2
 
 _NODE = re.compile(r"node-(0|[1-9][0-9]{0,9})")
 _RULE = re.compile(
@@ -42,9 +43,6 @@ _RULE = re.compile(
 )
 _REFERENCE = re.compile(r"\\(.)|\$([0-9])")
 SUBJECT_MAX = 4096
-
-_OPTIONS = re2.Options()
-_OPTIONS.log_errors = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +105,12 @@ class PrincipalMapping:
 def _rule(found: re.Match[str]) -> _Rule:
     if found["default"]:
         return _Rule()
+    import re2  # noqa: PLC0415 - 1 MB, only where there are rules
+
+    options = re2.Options()
+    options.log_errors = False
     try:
-        pattern = re2.compile(found["pattern"], _OPTIONS)
+        pattern = re2.compile(found["pattern"], options)
     except re2.error as error:
         (reason,) = error.args
         text = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from base64 import b64encode
 from collections.abc import Callable
-from decimal import Decimal
 from json.encoder import encode_basestring
 from operator import attrgetter
 from typing import Any
@@ -115,6 +114,8 @@ def _number(value: float) -> str:
         return '"Infinity"' if value > 0 else '"-Infinity"'
     if value == 0 or 1e-3 <= abs(value) < 1e7:
         return repr(value)
+    from decimal import Decimal  # noqa: PLC0415 - 0.3 MB that a controller does not need
+
     sign, digits, exponent = Decimal(repr(value)).as_tuple()
     assert isinstance(exponent, int)
     text = "".join(map(str, digits))

@@ -74,6 +74,7 @@ ROWS = {
     "lost connection: a true hint": [
         "lost_connection_true_hint",
         "lost_connection_refused_fetch",
+        "lost_connection_turns",
         "election_rivals_do_not_wait_for_the_dead",
         "pre_vote_asks_again_who_had_not_noticed",
     ],

@@ -117,6 +117,7 @@ class RaftConfig(VoterSettings):
     travel with, 0 for not at all. It halves the messages of a commit.
     """
     lost_connection_wait_max_ms: int = 60
+    """How long the voters that lost their leader take to stand, one after the other."""
     update_voter_period_ms: int = 1_000
     observer_expiry_ms: int = 300_000
     observers_max: int = 1_024

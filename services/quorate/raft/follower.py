@@ -230,8 +230,7 @@ def handle_fetch_failure(core: Core, *, refused: bool) -> None:
 
 
 def suspect_leader(core: Core) -> None:
-    """A hint, perhaps a false one, that the leader died: start a pre-vote after a short random
-    wait.
+    """A hint, perhaps a false one, that the leader died: start a pre-vote after a short wait.
 
     Pre-votes of others are granted from now on; if the leader lives, the next answered Fetch clears
     the suspicion, and a majority that still fetches from it keeps it leader.
@@ -240,9 +239,25 @@ def suspect_leader(core: Core) -> None:
     if not isinstance(role, Follower):
         return
     role.has_fetched = False
-    wait_ms = core.random.randint(1, max(1, core.config.lost_connection_wait_max_ms))
+    wait_ms = _wait_for_turn_ms(core, role.leader_id)
     role.fetch_deadline_ms = min(role.fetch_deadline_ms, core.now_ms + wait_ms)
     core.due(role.fetch_deadline_ms)
+
+
+def _wait_for_turn_ms(core: Core, leader_id: int) -> int:
+    """How long to leave the election to the other voters, which lost the leader at the same time.
+
+    They take turns, so that one is elected before the next one stands. The first turn moves with
+    the epoch. Within its turn each waits at random, for the others must have lost the leader, too,
+    to grant a pre-vote.
+    """
+    longest = max(1, core.config.lost_connection_wait_max_ms)
+    turns = [voter.id for voter in core.voters if voter.id != leader_id]
+    if not core.is_voter or core.local.id not in turns:
+        return core.random.randint(1, longest)
+    turn_ms = longest // len(turns)
+    turn = (turns.index(core.local.id) + core.epoch) % len(turns)
+    return turn * turn_ms + core.random.randint(1, max(1, turn_ms // 4))
 
 
 # --- snapshots ------------------------------------------------------------------------------------

@@ -46,6 +46,7 @@ from quorate.records.batch import (
 
 from tests.durability.disk import SECTOR_BYTES, TARGETS, FaultyDisk
 from tests.durability.stepping import Clock, use, writer_of
+from tests.logs.cleaning import clean
 
 DIRECTORY = "AAAAAAAAAAAAAAAAAAAAAQ"
 VOTERS = VoterSet((Voter(ReplicaKey(1, DIRECTORY), (Endpoint("CONTROLLER", "127.0.0.1", 9093),)),))
@@ -472,7 +473,7 @@ class Replica:
                 # What the writer does meanwhile: a truncation to what is being cleaned up to.
                 self.disk.on_segment_unlink = self._between
             try:
-                log.clean(1)
+                clean(log, 1)
             finally:
                 self.disk.on_segment_unlink = lambda: None
 

@@ -454,7 +454,7 @@ SNAPSHOTS = (
         "rt_node_does_not_know_the_start",
         "the node knows where a cleaned log starts",
         "snapshots",
-        "                self._driver.log_start_advanced(start)\n",
+        "            self._driver.log_start_advanced(start)\n",
         "",
         "snapshots the_node_knows_where_a_cleaned_log_starts",
     ),

@@ -403,29 +403,42 @@ class MetadataLog:
         older = [known for known in self._store.ids() if known.offset < snapshot.offset]
         self._store.delete(older)
 
-    def clean(self, now_ms: int) -> int:
-        """Delete what retention no longer covers; return the new start offset.
+    def advance_start(self, now_ms: int) -> OffsetAndEpoch:
+        """Move the start of the log to what retention covers, and return it; the driver's thread.
 
-        The log's start moves from checkpoint to checkpoint, oldest first, while log and checkpoints
-        together are over `retention_bytes`, or the next checkpoint stands for records that are all
-        older than `retention_ms`. The newest checkpoint and the active segment always stay.
-        LogFailedError when the disk fails: what was not deleted is, at the next start or cleaning.
+        It moves from checkpoint to checkpoint, oldest first, while log and checkpoints together are
+        over `retention_bytes`, or the next checkpoint stands for records that are all older than
+        `retention_ms`. The newest checkpoint and the active segment always stay. What lies before
+        the start is there until `delete_before`. OSError.
+        """
+        ids = self._store.ids()
+        target = self._start
+        for candidate in ids:
+            if not self.start_offset < candidate.offset <= self._writer.durable_end:
+                continue
+            if not (self._is_over(target, ids) or self._is_expired(candidate, now_ms)):
+                break
+            target = candidate
+        if target != self._start:
+            self._start = target
+            self._epochs.advance(target)
+        return target
+
+    def delete_before(self, start: OffsetAndEpoch) -> None:
+        """Delete the segments and checkpoints before a start of the log, for any thread: to delete
+        a large file takes as long as the disk likes.
+
+        LogFailedError when the disk fails: what was not deleted is, at the next call or start.
         """
         with self._maintenance:
-            ids = self._store.ids()
-            target = self._start
-            for candidate in ids:
-                if not self.start_offset < candidate.offset <= self._writer.durable_end:
-                    continue
-                if not (self._is_over(target, ids) or self._is_expired(candidate, now_ms)):
-                    break
-                target = candidate
             try:
-                if target != self._start:
-                    self._advance(target, ids)
+                self._epochs.flush(self._disk, self._segments)
+                self._segments.drop_below(start.offset)
+                older = [known for known in self._store.ids() if known.offset < start.offset]
+                if older:
+                    self._store.delete(older)
             except OSError as error:
                 raise write_failure(self.partition, error) from error
-            return self.start_offset
 
     def _is_over(self, start: OffsetAndEpoch, ids: Sequence[OffsetAndEpoch]) -> bool:
         """Whether the log would be too large if it started at `start`."""
@@ -441,13 +454,6 @@ class MetadataLog:
         if self.config.retention_ms < 0:
             return False
         return now_ms - self._store.last_timestamp(snapshot) > self.config.retention_ms
-
-    def _advance(self, start: OffsetAndEpoch, ids: Sequence[OffsetAndEpoch]) -> None:
-        self._start = start
-        self._epochs.advance(start)
-        self._epochs.flush(self._disk, self._segments)
-        self._segments.drop_below(start.offset)
-        self._store.delete(known for known in ids if known.offset < start.offset)
 
     def close(self) -> None:
         """Finish what is queued, give back unused room, say how far all is synced, release.

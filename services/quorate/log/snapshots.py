@@ -52,6 +52,8 @@ PART_SUFFIX = ".checkpoint.part"
 WRITING_SUFFIX = "-writing.checkpoint.part"
 WRITE_BYTES = 1 << 20
 """How much is gathered before it is written."""
+SYNC_BYTES = 16 * 1024 * 1024
+"""How much of a new checkpoint may be in memory only: a sync of the log may have to wait for it."""
 
 _NAME = re.compile(r"^(\d{20})-(\d{10})$", re.ASCII)
 
@@ -270,7 +272,7 @@ class SnapshotStore:
         part = self.directory / (snapshot_name(snapshot) + WRITING_SUFFIX)
         descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
         try:
-            position = 0
+            position = synced = 0
             pending: list[Buffer] = []
             pending_bytes = 0
             for batch in restamped(snapshot, kraft_version, voters, last_timestamp, batches):
@@ -279,6 +281,9 @@ class SnapshotStore:
                 if pending_bytes >= WRITE_BYTES:
                     position = self.disk.write_all(descriptor, pending, position)
                     pending, pending_bytes = [], 0
+                if position - synced >= SYNC_BYTES:
+                    self.disk.sync_data(descriptor)
+                    synced = position
             self.disk.write_all(descriptor, pending, position)
             self.disk.sync(descriptor)
         except BaseException:

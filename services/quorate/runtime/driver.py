@@ -275,7 +275,7 @@ class RaftDriver:
         self._step(lambda now_ms: self.node.snapshot_created(snapshot, now_ms))
 
     def log_start_advanced(self, start: OffsetAndEpoch) -> None:
-        """Report that old segments were deleted, so that the log starts at `start`."""
+        """Report that the log starts at `start`, and that what lies before it is deleted."""
         self._step(lambda now_ms: self.node.log_start_advanced(start, now_ms))
 
     def _step(self, feed: Callable[[int], None]) -> None:

@@ -85,7 +85,7 @@ class Snapshotter:
                 if self._is_due():
                     await self.write()
                 elif self._must_clean:
-                    self._clean()
+                    await self._clean()
             except (LogError, RecordsError, OSError) as error:
                 pause_ms = min(2 * pause_ms, max(period_ms, RETRY_MS_MAX))
                 LOGGER.error(
@@ -169,7 +169,7 @@ class Snapshotter:
         LOGGER.info("wrote snapshot %s", snapshot)
         self._last_ms = self._driver.now_ms()
         self._driver.snapshot_created(snapshot)
-        self._clean()
+        await self._clean()
         return snapshot
 
     async def _state_of_machine(self) -> MachineState | None:
@@ -186,23 +186,24 @@ class Snapshotter:
         is_replacing = self._driver.node.core.installing is not None
         return is_replacing or self._log.start_offset > snapshot.offset
 
-    def _clean(self) -> None:
-        """Delete superfluous files; even if this fails, the node learns the log start offset."""
+    async def _clean(self) -> None:
+        """Delete superfluous files, in a worker thread, once the node knows that they go."""
         node = self._driver.node
         if node.core.installing is not None:
             return
         self._must_clean = True
         before = node.core.log.start.offset
+        start = self._log.advance_start(self._driver.now_ms())
+        if start.offset > before:
+            LOGGER.info("the log starts at offset %d now, previously at %d", start.offset, before)
+            self._driver.log_start_advanced(start)
+        deleting = asyncio.create_task(asyncio.to_thread(self._log.delete_before, start))
         try:
-            self._log.clean(self._driver.now_ms())
-            self._must_clean = False
-        finally:
-            start = self._log.start
-            if start.offset > before:
-                LOGGER.info(
-                    "the log starts at offset %d now, previously at %d", start.offset, before
-                )
-                self._driver.log_start_advanced(start)
+            await asyncio.shield(deleting)
+        except asyncio.CancelledError:
+            await deleting  # the log is closed next
+            raise
+        self._must_clean = False
 
 
 def _timestamp_before(log: MetadataLog, offset: int) -> int:

@@ -33,6 +33,7 @@ from quorate.runtime.application_snapshots import ApplicationPart
 from quorate.runtime.metadata_batches import build_metadata_batch, snapshot_batches
 from quorate.runtime.replay import derive_state, load_snapshot, replay
 
+from tests.logs.cleaning import clean
 from tests.spark.read_server import read_server
 
 CLUSTER = "yFPgY5iXQYqr5sMxfdxu0Q"
@@ -153,7 +154,7 @@ class WrittenLog:
     def clean(self) -> None:
         """Let the log begin at its newest checkpoint."""
         self.log.config = LogConfig(preallocate_bytes=0, retention_bytes=0)
-        self.log.clean(0)
+        clean(self.log, 0)
 
     def read(self, end: int | None = None) -> bytes:
         return b"".join(bytes(b) for b in self.log.read(self.log.start_offset, 1 << 30, end))

@@ -24,6 +24,7 @@ from quorate.raft.errors import MisuseError
 from quorate.raft.outputs import LeadershipAcquired, LeadershipLost
 from quorate.records.batch import Record, build_data_batch
 
+from tests.logs.cleaning import clean
 from tests.unit.runtime.replicas import Network, Replica, until
 
 
@@ -213,7 +214,7 @@ async def test_a_machine_that_lags_behind_the_log_gets_a_snapshot(tmp_path: Path
         snapshot = await replica.snapshotter.write()
         assert snapshot is not None
         object.__setattr__(replica.log.config, "retention_ms", 0)
-        replica.log.clean(1 << 50)
+        clean(replica.log, 1 << 50)
         assert replica.log.start_offset == snapshot.offset
         last = await commit(replica, b"last")
         machine.hold.set()

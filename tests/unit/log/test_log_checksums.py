@@ -9,6 +9,7 @@ from quorate.log.checksums import DamagedBatchError, RangeChecksum, checksum_ran
 from quorate.log.errors import OffsetOutOfRangeError
 from quorate.raft.types import OffsetAndEpoch
 
+from tests.logs.cleaning import clean
 from tests.unit.log.log_support import ONE, SMALL, OpenLog, data, fill, segment_files
 
 ALL = 1 << 20
@@ -89,7 +90,7 @@ def test_a_range_that_was_deleted_is_refused(tmp_path: Path) -> None:
     fill(opened, 40)
     opened.log.write_snapshot(OffsetAndEpoch(30, 1), 1, ONE, 1000, ())
     opened.log.config = type(SMALL)(retention_bytes=0)
-    assert opened.log.clean(0) == 30
+    assert clean(opened.log, 0) == 30
     with pytest.raises(OffsetOutOfRangeError, match="begins after offset 0"):
         _checksum(opened)
     opened.close()

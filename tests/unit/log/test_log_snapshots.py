@@ -28,6 +28,7 @@ from quorate.raft.types import BOOTSTRAP_SNAPSHOT, OffsetAndEpoch
 from quorate.records.batch import iter_batches, iter_records, parse_batches, read_header
 
 from tests.durability.disk import FaultyDisk
+from tests.logs.cleaning import clean
 from tests.unit.log.log_support import (
     ONE,
     PARTITION,
@@ -416,20 +417,20 @@ def test_cleaning_moves_the_start_from_checkpoint_to_checkpoint(tmp_path: Path) 
     opened = OpenLog(tmp_path, ONE_BYTE)
     fill(opened, 12, epoch=1)
     fill(opened, 30, epoch=2)
-    assert opened.log.clean(0) == 0
+    assert clean(opened.log, 0) == 0
     opened.log.write_snapshot(OffsetAndEpoch(6, 1), 1, ONE, 1, [])
     opened.log.write_snapshot(OffsetAndEpoch(18, 2), 1, ONE, 1, [])
     opened.log.write_snapshot(OffsetAndEpoch(22, 2), 1, ONE, 1, [])
     before = contents(opened.log)
     size = opened.log.size_bytes
-    assert opened.log.clean(0) == 22
+    assert clean(opened.log, 0) == 22
     assert opened.log.start == OffsetAndEpoch(22, 2)
     assert opened.log.snapshots() == (OffsetAndEpoch(22, 2),)
     assert segment_files(tmp_path)[0].name == "00000000000000000020.log"
     assert opened.log.size_bytes < size
     assert contents(opened.log) == before[22:]
     assert read_epochs(tmp_path / PARTITION) == (OffsetAndEpoch(22, 2),)
-    assert opened.log.clean(0) == 22
+    assert clean(opened.log, 0) == 22
     fill(opened, 33, epoch=2)
     opened.close()
     opened = OpenLog(tmp_path, ONE_BYTE)
@@ -449,7 +450,7 @@ def test_cleaning_stops_when_enough_is_gone(tmp_path: Path) -> None:
     assert opened.log.size_bytes < 3000
     for offset in (5, 10, 25):
         opened.log.write_snapshot(OffsetAndEpoch(offset, 1), 0, None, 1, [])
-    assert opened.log.clean(0) == 10
+    assert clean(opened.log, 0) == 10
     assert opened.log.snapshots() == (OffsetAndEpoch(10, 1), OffsetAndEpoch(25, 1))
     opened.close()
 
@@ -468,8 +469,8 @@ def test_cleaning_by_age_and_not_at_all(tmp_path: Path) -> None:
         fill(opened, 30)
         opened.log.write_snapshot(AT_10, 0, None, 1000, [])
         opened.log.write_snapshot(OffsetAndEpoch(20, 1), 0, None, 2000, [])
-        assert opened.log.clean(1050) == 0
-        assert opened.log.clean(1200) == start
+        assert clean(opened.log, 1050) == 0
+        assert clean(opened.log, 1200) == start
         assert OffsetAndEpoch(20, 1) in opened.log.snapshots()
         opened.close()
 
@@ -486,7 +487,7 @@ def test_a_crash_at_any_step_of_cleaning(tmp_path: Path) -> None:
         shutil.copytree(template, folder)
         disk = StoppingDisk(step)
         opened = OpenLog(folder, ONE_BYTE, disk)
-        for call in (partial(opened.log.clean, 0), opened.close):
+        for call in (partial(clean, opened.log, 0), opened.close):
             try:
                 call()
             except LogFailedError:
@@ -496,7 +497,7 @@ def test_a_crash_at_any_step_of_cleaning(tmp_path: Path) -> None:
         assert again.log.start_offset in (0, 6, 18)
         assert again.log.snapshots()[-1] == OffsetAndEpoch(18, 1)
         assert contents(again.log)[-1] == data(29)
-        assert again.log.clean(0) == 18
+        assert clean(again.log, 0) == 18
         again.close()
         shutil.rmtree(folder)
         if not disk.stopped:
@@ -541,10 +542,10 @@ def test_cleaning_and_truncation_to_the_same_offset_cross(tmp_path: Path, first:
     if first == "cleaning":
         disk.name = "00000000000000000000.log"
         disk.cross = lambda: opened.truncate(8)
-        assert opened.log.clean(1) == 8
+        assert clean(opened.log, 1) == 8
     else:
         disk.name = "00000000000000000008.log"
-        disk.cross = lambda: (opened.log.clean(1), None)[1]
+        disk.cross = lambda: (clean(opened.log, 1), None)[1]
         opened.truncate(8)
     assert (opened.log.start_offset, opened.log.end_offset) == (8, 8)
     opened.append(data(8, epoch=2))

@@ -15,6 +15,7 @@ from quorate.records.metadata import ApplicationTag, FeatureLevelRecord
 from quorate.runtime.application_snapshots import MachineState
 from quorate.runtime.metadata_batches import build_metadata_batch, field_of, snapshot_batches
 
+from tests.logs.cleaning import clean
 from tests.unit.runtime.replicas import Replica, alone, leader_of, trio, until
 from tests.unit.runtime.test_runtime_compaction import Pair, append, metadata
 
@@ -135,7 +136,7 @@ async def write_as_earlier_releases(replica: Replica, batches: list[bytearray]) 
     written = chain(snapshot_batches(records, 1_000), batches)
     await asyncio.to_thread(log.write_snapshot, snapshot, version, voters, 1_000, written)
     replica.driver.snapshot_created(snapshot)
-    log.clean(0)
+    clean(log, 0)
     replica.driver.log_start_advanced(log.start)
 
 

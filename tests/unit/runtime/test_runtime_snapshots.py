@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -167,13 +168,38 @@ async def test_the_node_knows_where_a_cleaned_log_starts(tmp_path: Path) -> None
         assert replica.node.core.log.start == snapshot
 
 
+async def test_files_are_deleted_beside_the_event_loop_and_before_the_end(tmp_path: Path) -> None:
+    """To delete gigabytes takes a file system a second and more."""
+    may_delete, deleting = threading.Event(), threading.Event()
+
+    def wait(operation: str, name: str) -> None:
+        if operation == "unlink" and name.endswith(".log"):
+            deleting.set()
+            assert may_delete.wait(30)
+
+    async with alone(tmp_path, policy=QUICK, log_config=SMALL) as replica:
+        for _ in range(5):
+            await replica.commit(900)
+        replica.disk.fail = wait
+        replica.snapshotter.start()
+        await until("files are deleted", deleting.is_set)
+        assert replica.node.core.log.start.offset > 0, "the node knows before"
+        await replica.commit()
+        stopped = asyncio.create_task(replica.snapshotter.stop())
+        await asyncio.sleep(0.05)
+        assert not stopped.done(), "the log is closed next"
+        may_delete.set()
+        await stopped
+        assert not list(replica.log.directory.glob("00000000000000000000.log"))
+
+
 async def test_what_is_no_failure_of_an_attempt_stops_the_replica(tmp_path: Path) -> None:
     async with alone(tmp_path, policy=QUICK) as replica:
 
-        def broken(_now_ms: int) -> int:
+        def broken(_now_ms: int) -> OffsetAndEpoch:
             raise KeyError("a field")
 
-        replica.log.clean = broken  # type: ignore[method-assign]
+        replica.log.advance_start = broken  # type: ignore[method-assign]
         await replica.commit(2_000)
         replica.snapshotter.start()
         await until("it stopped", lambda: replica.failures)

@@ -161,6 +161,7 @@ class Broker:
             *node.components(),
             Component("replicas", stop=manager.stop),
             self._server.component(),
+            Component("partitions", stop=partitions.stop),
             Component("proposals", stop=alter_partition_manager.stop),
             Component("lifecycle", stop=lifecycle.stop),
             self._server.health(is_ready, self._shutdown),

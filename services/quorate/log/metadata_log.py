@@ -408,8 +408,8 @@ class MetadataLog:
 
         It moves from checkpoint to checkpoint, oldest first, while log and checkpoints together are
         over `retention_bytes`, or the next checkpoint stands for records that are all older than
-        `retention_ms`. The newest checkpoint and the active segment always stay. What lies before
-        the start is there until `delete_before`. OSError.
+        `retention_ms`. The newest checkpoint and the active segment always stay. Nothing is deleted
+        before `delete_before`. OSError.
         """
         ids = self._store.ids()
         target = self._start
@@ -425,8 +425,8 @@ class MetadataLog:
         return target
 
     def delete_before(self, start: OffsetAndEpoch) -> None:
-        """Delete the segments and checkpoints before a start of the log, for any thread: to delete
-        a large file takes as long as the disk likes.
+        """Delete the segments and checkpoints before a start of the log. For any thread: a large
+        file can take seconds to delete.
 
         LogFailedError when the disk fails: what was not deleted is, at the next call or start.
         """

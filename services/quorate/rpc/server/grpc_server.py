@@ -162,7 +162,7 @@ class RpcServer:
         A leader resigns first, so that no call is pending and clients know where to go.
         """
         await self._health.enter_graceful_shutdown()
-        self._servicer.end_streams()
+        await self._servicer.reads.end(grace_ms / 1000)
         await self.server.stop(grace_ms / 1000)
         if self._servicer.running:
             await asyncio.wait(self._servicer.running, timeout=grace_ms / 1000)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol
 
 import grpc
@@ -34,7 +35,7 @@ from quorate.rpc.server.response_memory import (
     MemoryReservation,
     ResponseMemory,
 )
-from quorate.rpc.server.server_stream import Running, ServerStream
+from quorate.rpc.server.server_stream import Running, ServerStream, StreamReads
 from quorate.rpc.wire import partition_convert as convert
 from quorate.rpc.wire.convert_append import correlation_id_of
 from quorate.rpc.wire.limits import ServerLimits
@@ -160,6 +161,7 @@ class PartitionServicer:
             FETCH_ROOM_BYTES, small_bytes_max=SMALL_ROOM_BYTES, stalled_s=FETCH_STALLED_S
         )
         self.running: Running = set()
+        self._reads = StreamReads()
         self.behaviors: Mapping[str, Callable[[Any, Context], Any]] = {
             "Produce": self._stream_batches,
             "Fetch": self._stream_fetches,
@@ -183,6 +185,10 @@ class PartitionServicer:
             (grpc.method_handlers_generic_handler(PARTITION_SERVICE, handlers),)
         )
 
+    async def stop(self) -> None:
+        """End the streams, after the responses to what is in progress."""
+        await self._reads.end()
+
     # --- batches ----------------------------------------------------------------------------------
 
     async def _stream_batches(self, _requests: AsyncIterator[bytes], context: Context) -> None:
@@ -194,7 +200,8 @@ class PartitionServicer:
             number, request = await self._read_batch(data, context, request_context)
             return len(data), self._produce(number, request, context)
 
-        await ServerStream(context, self._limits, self.running, begin).serve()
+        read = partial(self._reads.next, context)
+        await ServerStream(context, self._limits, self.running, begin, read=read).serve()
 
     async def _read_batch(
         self, data: bytes, context: Context, request_context: _PartitionContext
@@ -230,7 +237,7 @@ class PartitionServicer:
             lambda topic: request_context.refused_topic(_FETCH, topic)
         )
         try:
-            while (data := await context.read()) is not EOF:
+            while (data := await self._reads.next(context)) is not EOF:
                 with self.response_memory.hold(context.peer()) as room:
                     await context.write(
                         await self._fetched(data, session, context, request_context, room)

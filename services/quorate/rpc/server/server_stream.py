@@ -6,7 +6,8 @@ Many messages are in flight at once, and each is answered as soon as it is done.
    exceed the byte limit).
 2. Work in flight is never cancelled, even if its call or stream ends: its response is dropped if
    the client is gone.
-3. A stream that its client has ended is closed after the response to its last message.
+3. A stream that its client has ended is closed after the response to its last message. So is each
+   stream of a server that stops: clients leave theirs open.
 """
 
 from __future__ import annotations
@@ -22,6 +23,11 @@ from quorate.rpc.client.channels import EOF
 from quorate.rpc.wire.limits import ServerLimits
 
 LOGGER = logging.getLogger(__name__)
+
+LATE_S = 0.1
+"""How long a server that stops still answers what was sent before clients learned of it: a message
+without an answer may or may not have been executed.
+"""
 
 T = TypeVar("T")
 
@@ -61,8 +67,43 @@ def begun(running: Running, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
     return task
 
 
+class StreamReads:
+    """The reads of a server's gRPC streams."""
+
+    def __init__(self) -> None:
+        self._reading: set[asyncio.Task[Any]] = set()
+        self._has_ended = False
+
+    async def next(self, context: MessageContext) -> Any:
+        """The bytes of the next message of a stream; `channels.EOF` after the last, or `end`."""
+        if self._has_ended:
+            return EOF
+        task = asyncio.current_task()
+        assert task is not None
+        self._reading.add(task)
+        try:
+            return await context.read()
+        except asyncio.CancelledError:
+            if not self._has_ended:
+                raise
+            task.uncancel()
+            return EOF
+        finally:
+            self._reading.discard(task)
+
+    async def end(self, grace_s: float = LATE_S) -> None:
+        """Wait for late messages, then let every read return EOF, also those that wait (rule 3)."""
+        if self._reading:
+            await asyncio.sleep(min(LATE_S, grace_s))
+        self._has_ended = True
+        for task in self._reading:
+            task.cancel()
+
+
 class ServerStream:
-    """One stream. on_busy: called with whether messages are in flight, when that changes."""
+    """One stream. read: reads the next message, `context.read` by default. on_busy: called with
+    whether messages are in flight, when that changes.
+    """
 
     def __init__(
         self,
@@ -71,9 +112,11 @@ class ServerStream:
         running: Running,
         begin: Begin,
         *,
+        read: Callable[[], Awaitable[Any]] | None = None,
         on_busy: Callable[[bool], None] = _ignores,
     ) -> None:
         self._context = context
+        self._read = context.read if read is None else read
         self._limits = limits
         self._running = running
         self._begin = begin
@@ -85,9 +128,9 @@ class ServerStream:
         self._write_lock = asyncio.Lock()
 
     async def serve(self) -> None:
-        """Read until the client ends the stream, then wait for the work in flight."""
+        """Read until the stream ends, then wait for the work in flight."""
         try:
-            while (message := await self._context.read()) is not EOF:
+            while (message := await self._read()) is not EOF:
                 size, work = await self._begin(message)
                 if not self._messages:
                     self._on_busy(True)

@@ -32,6 +32,7 @@ from collections.abc import (
     Sequence,
 )
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import grpc
@@ -63,7 +64,7 @@ from quorate.rpc.server.response_memory import (
     NoRoomError,
     ResponseMemory,
 )
-from quorate.rpc.server.server_stream import Running, ServerStream, begun
+from quorate.rpc.server.server_stream import Running, ServerStream, StreamReads, begun
 from quorate.rpc.server.throttle import RECORDS_BYTES, RequestThrottle
 from quorate.rpc.server.watch_stream import (
     DeniedError,
@@ -221,15 +222,14 @@ def _refused(codec: Codec, context: Context, error: Exception) -> Any:
 class Servicer:
     """The methods of Raft and Quorum.
 
-    `running` holds the appends in flight, which outlive their streams.
+    `running` holds the appends in flight, which outlive their streams. `reads` ends the streams.
     """
 
     def __init__(self, handler_ref: HandlerRef, limits: ServerLimits) -> None:
         self._handler_ref = handler_ref
         self._limits = limits
         self.running: Running = set()
-        self._idle_streams: set[asyncio.Task[Any]] = set()
-        self._is_stopping = False
+        self.reads = StreamReads()
         fetch = CODECS["Fetch"]
         refuse_fetch = fetch.refuse
         assert refuse_fetch is not None
@@ -314,7 +314,7 @@ class Servicer:
         return response, records
 
     async def _stream_fetches(self, _requests: AsyncIterator[bytes], context: Context) -> None:
-        """Serve one fetch at a time: read, handle, respond. `end_streams` ends it in between."""
+        """Serve one fetch at a time: read, handle, respond."""
         codec = self._fetch_of_stream
         await self._handler_ref.enter(codec.method, context)
         request_context, response_memory, peer = (
@@ -323,37 +323,12 @@ class Servicer:
             context.peer(),
         )
         with response_memory.hold(peer) as held:
-            while (data := await self._next_fetch(context)) is not EOF:
+            while (data := await self.reads.next(context)) is not EOF:
                 self._handler_ref.arrivals.add(peer, len(data))
                 await context.write(
                     await self._answer_fetch(codec, data, context, request_context, held)
                 )
                 held.release()
-
-    async def _next_fetch(self, context: Context) -> Any:
-        """The next request of a stream, or EOF. Raises CancelledError once the server stops."""
-        task = asyncio.current_task()
-        assert task is not None
-        if self._is_stopping:
-            raise asyncio.CancelledError
-        self._idle_streams.add(task)
-        try:
-            return await context.read()
-        except asyncio.CancelledError:
-            if self._is_stopping:
-                task.uncancel()
-            raise
-        finally:
-            self._idle_streams.discard(task)
-
-    def end_streams(self) -> None:
-        """End each stream of fetches that has no fetch in progress, and the others after theirs.
-
-        A follower that has got another leader keeps its stream open, and the server would wait.
-        """
-        self._is_stopping = True
-        for task in self._idle_streams:
-            task.cancel()
 
     async def _encode_fetched(self, response: FetchResponse, records: Sequence[Buffer]) -> bytes:
         size = sum(map(len, records))
@@ -427,7 +402,8 @@ class Servicer:
             request_throttle.note_streamed()
             return await appends.begin(data)
 
-        await ServerStream(context, self._limits, self.running, begin).serve()
+        read = partial(self.reads.next, context)
+        await ServerStream(context, self._limits, self.running, begin, read=read).serve()
 
     async def _appends(self, name: str, context: Context, data: bytes = b"") -> AppendHandler:
         method = RPC_METHODS[name]

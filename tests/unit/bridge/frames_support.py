@@ -39,14 +39,15 @@ SOON_S = 5.0
 
 @dataclass
 class Leader(Node):
-    """A leader with producer sessions. port: what its status announces. until: appends wait.
-    message: of rejected appends, in place of a short one.
+    """A leader with producer sessions. port: what its status announces. until: appends wait, and
+    go on in the order of their arrival. message: of rejected appends, in place of a short one.
     """
 
     port: int = 0
     message: str = ""
     values: list[bytes | None] = field(default_factory=list)
     until: asyncio.Event | None = None
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def append(
         self,
@@ -57,7 +58,9 @@ class Leader(Node):
     ) -> AppendOutcome:
         self.begun.set()
         if self.until is not None:
-            await self.until.wait()
+            # The event alone lets a task pass that starts between `set` and the others' wake-up.
+            async with self.turn:
+                await self.until.wait()
         outcome = await super().append(records, timeout_ms, _conditions, producer)
         return outcome._replace(message=self.message or outcome.message)
 

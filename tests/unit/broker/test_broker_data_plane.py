@@ -51,7 +51,7 @@ from quorate.rpc.server.partition_servicer import PartitionServicer
 from quorate.rpc.server.response_memory import SMALL_BYTES, ResponseMemory
 from quorate.rpc.wire.limits import ServerLimits
 from quorate.rpc.wire.methods import PARTITION_METHODS
-from quorate.rpc.wire.partition_convert import encode_fetch
+from quorate.rpc.wire.partition_convert import encode_fetch, encode_produce_request
 from quorate.rpc.wire.partition_values import (
     FetchPosition,
     PartitionFetch,
@@ -445,6 +445,23 @@ async def test_answers_that_nobody_reads_are_bounded(pair: Pair) -> None:
     await until(lambda: connection.received > len(streams) * len(batch))
     await until(lambda: memory.bytes == 0)
     await connection.close()
+
+
+async def test_a_broker_that_stops_ends_idle_streams(pair: Pair) -> None:
+    broker = pair.brokers[1]
+    batch = bytes(build_data_batch([(None, b"a")], 0))
+    produce = encode_produce_request(1, ProduceRequest(KEY, batch))
+    fetch = encode_fetch(PartitionFetch(NO_NODE, -1, 0, 1 << 20, (FetchPosition(KEY, 0),)))
+    async with grpc.aio.insecure_channel(f"{HOST}:{broker.port}") as channel:
+        streams = []
+        for name, request in (("Produce", produce), ("Fetch", fetch)):
+            stream = channel.stream_stream(PARTITION_METHODS[name].path)()
+            await stream.write(request.SerializeToString())
+            await stream.read()
+            streams.append(stream)
+        async with asyncio.timeout(10):
+            await broker.servicer.stop()
+            assert [await stream.code() for stream in streams] == [grpc.StatusCode.OK] * 2
 
 
 class SlowDisk(Disk):

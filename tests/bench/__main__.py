@@ -9,6 +9,7 @@ of three nodes. The peers' harness is a folder with an executable `bench` that p
 
 from __future__ import annotations
 
+import compileall
 import json
 import os
 import subprocess
@@ -99,6 +100,9 @@ def main(
         if not (PEERS / "bench").exists():
             console.print(f"{PEERS} has no bench: set QUORATE_PEERS to the peers' harness")
             raise typer.Exit(2)
+        # Installed packages hold bytecode. Without it, each start in W5 and W6 compiles the sources
+        # where PYTHONDONTWRITEBYTECODE is set.
+        compileall.compile_dir(ROOT / "services", quiet=1)
         with file.open("a", encoding="utf-8") as lines:
             for turn in range(runs):
                 for contender in contenders.split(","):

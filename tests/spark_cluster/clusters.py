@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import random
-import resource
 import subprocess
 import sys
 import time
@@ -38,6 +37,7 @@ from rich.table import Table
 
 from tests.processes import QUORATE
 from tests.spark.many_clusters import cluster_id, make_cluster
+from tests.spark_cluster.meter import Meter
 from tests.spark_cluster.standalone import environment_of
 
 MANY = 10_000
@@ -47,7 +47,7 @@ CHECK = "check"
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run of some clusters. cpu_s: of the driver, its JVM and the workers."""
+    """A run of some clusters. cpu_s, peak_mib: of the driver, its JVM and the workers together."""
 
     clusters: int
     records: int
@@ -60,14 +60,22 @@ def run(spark: Path, table_format: TableFormat, logs: Mapping[Path, int], out: P
     """Write the tables of some clusters. logs: their directories, and the ends of their logs."""
     where = ("--sink", table_format.value, "--out", str(out), "--json")
     command = [sys.executable, *QUORATE, "pipeline", "run", *map(str, logs), *where]
-    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    done = subprocess.run(command, env=environment_of(spark), capture_output=True, text=True)
-    seconds, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert done.returncode == 0, done.stderr[-3000:]
-    rows = json.loads(done.stdout)["rows"]
+    began = time.monotonic()
+    process = subprocess.Popen(
+        command,
+        env=environment_of(spark),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    # The driver does not wait for its JVM, so getrusage would not count it.
+    with Meter([process.pid]) as meter:
+        printed, log = process.communicate()
+    seconds = time.monotonic() - began
+    assert process.returncode == 0, log[-3000:]
+    rows = json.loads(printed)["rows"]
     assert rows["ledger"] == sum(logs.values()), rows
-    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return Run(len(logs), rows["ledger"], seconds, cpu_s, after.ru_maxrss / 1024)
+    return Run(len(logs), rows["ledger"], seconds, meter.cpu_s, meter.peak_mib)
 
 
 def check(table_format: TableFormat, out: str, ends: Mapping[str, int]) -> list[str]:
@@ -110,7 +118,7 @@ def estimate(small: Run, large: Run) -> tuple[float, float]:
 
 
 def show(runs: list[Run], figures: tuple[float, float]) -> None:
-    table = Table("clusters", "records", "s", "CPU s", "CPU s a cluster", "largest process, MiB")
+    table = Table("clusters", "records", "s", "CPU s", "CPU s a cluster", "MiB")
     for each in runs:
         table.add_row(
             f"{each.clusters:,}",

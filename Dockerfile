@@ -60,13 +60,14 @@ RUN /usr/lib/jvm/java-21-openjdk-*/bin/jlink --output /opt/java --strip-java-deb
     && find /opt/java -exec touch -h -d @$SOURCE_DATE_EPOCH {} +
 
 # Spark's shell, server, Hive, machine learning and RocksDB are 170 MB that no job here touches;
-# hive-storage-api is what ORC is made of. Tests and headers go as well.
+# hive-storage-api is what ORC is made of. Tests and headers go as well. Python workers look for PySpark in pyspark.zip
+# before the environment, and would compile its sources at each start.
 FROM tools AS spark-build
 COPY requirements/spark.txt /requirements/
 RUN /build/bin/pip wheel -q --no-build-isolation --require-hashes -r /requirements/spark.txt -w /found \
     && python3 -m venv /opt/spark && /opt/spark/bin/pip install -q --no-deps --no-index /found/*.whl && rm -rf /found \
     && cd /opt/spark/lib/python3*/site-packages \
-    && rm -rf pyspark/examples pyspark/data pyarrow/include pyarrow/src pyarrow/*flight* \
+    && rm -rf pyspark/examples pyspark/data pyspark/python/lib/pyspark.zip pyarrow/include pyarrow/src pyarrow/*flight* \
     && cd pyspark/jars && mv hive-storage-api-*.jar .. \
     && rm -f hive-* spark-hive* datanucleus-* derby* spark-connect* scala-compiler-* jline-* rocksdbjni-* \
     spark-mllib* spark-graphx* breeze* spire* algebra_* cats-* JTransforms-* lapack-* arpack* blas-* \

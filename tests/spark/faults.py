@@ -87,6 +87,11 @@ class Victim:
         """Whether it is a data batch of one record."""
         return self.is_data(index) and self.batches[index][0].count == 1
 
+    def values(self, index: int) -> set[bytes | None]:
+        """The values of the records of a batch."""
+        header, batch = self.batches[index]
+        return {record.value for record in iter_records(memoryview(batch), header)}
+
     def data_batch(self) -> int:
         """The index of a data batch with a data batch after it."""
         return self.index_where(lambda i: self.is_data(i) and self.is_data(i + 1), behind=1)
@@ -351,10 +356,14 @@ def damaged_bootstrap(victim: Victim) -> Planted:
 
 
 def no_op_instead(victim: Victim) -> Planted:
-    """A committed record replaced by a no-op under a later, forged, higher epoch."""
-    index = victim.data_batch()
+    """A committed batch replaced by no-ops."""
+    no_op = encode(NoOpRecord())
+    index = victim.index_where(
+        lambda i: victim.is_data(i) and victim.is_data(i + 1) and {no_op} != victim.values(i),
+        behind=1,
+    )
     header, _ = victim.batches[index]
-    made = build_data_batch([(None, encode(NoOpRecord()))] * header.count, header.base_timestamp)
+    made = build_data_batch([(None, no_op)] * header.count, header.base_timestamp)
     victim.batches[index] = header, restamped(made, header.base_offset, header.epoch)
     victim.write()
     return victim.planted(AuditRule.LOG_MATCHING, offset=header.base_offset)

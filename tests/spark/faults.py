@@ -92,9 +92,11 @@ class Victim:
         header, batch = self.batches[index]
         return {record.value for record in iter_records(memoryview(batch), header)}
 
-    def data_batch(self) -> int:
-        """The index of a data batch with a data batch after it."""
-        return self.index_where(lambda i: self.is_data(i) and self.is_data(i + 1), behind=1)
+    def data_batch(self, fits: Callable[[int], bool] = lambda _: True) -> int:
+        """The index of a data batch that fits, with a data batch after it."""
+        return self.index_where(
+            lambda i: self.is_data(i) and self.is_data(i + 1) and fits(i), behind=1
+        )
 
     def control(self, kind: type) -> tuple[int, int]:
         """The last control batch that holds a kind of record: its index and the record's."""
@@ -358,10 +360,7 @@ def damaged_bootstrap(victim: Victim) -> Planted:
 def no_op_instead(victim: Victim) -> Planted:
     """A committed batch replaced by no-ops."""
     no_op = encode(NoOpRecord())
-    index = victim.index_where(
-        lambda i: victim.is_data(i) and victim.is_data(i + 1) and {no_op} != victim.values(i),
-        behind=1,
-    )
+    index = victim.data_batch(lambda i: victim.values(i) != {no_op})
     header, _ = victim.batches[index]
     made = build_data_batch([(None, no_op)] * header.count, header.base_timestamp)
     victim.batches[index] = header, restamped(made, header.base_offset, header.epoch)

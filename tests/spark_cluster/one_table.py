@@ -1,15 +1,17 @@
 """Write one table of a log: `python -m tests.spark_cluster.one_table TABLE WRITER LOG OUT MASTER`.
 
+Once for each line of stdin, in one session; it prints the number of rows, and `done` on stderr.
 WRITER: `workers` (Parquet, written where it is decoded), `parquet` (by Spark), delta or iceberg.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pyspark
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from quorate.spark.decoding.columns import BATCHES, LEDGER
 from quorate.spark.formats import TableFormat, with_connector
 from quorate.spark.history import history
@@ -21,8 +23,32 @@ from quorate.spark.state import as_of
 from quorate.spark.tables import write_layers
 
 WORKERS = "workers"
+DONE = "done"
 LAYERS = (LEDGER, BATCHES)
 DERIVED = {"state": as_of, "history": history}
+
+
+def writing(
+    spark: SparkSession, name: str, writer: str, source: Source, out: str
+) -> Callable[[], int]:
+    """What writes the table and returns the number of its rows."""
+    if writer == WORKERS:
+        return lambda: write_layers(spark, source.given(name), out, {name: False})[name]
+    sink: Sink
+    if writer == TableFormat.DELTA:
+        sink = DeltaSink(spark, out, source.cluster_id())
+    elif writer == TableFormat.ICEBERG:
+        sink = IcebergSink(spark, out, source.cluster_id(), catalog="quorate", namespace="metadata")
+    else:
+        sink = ParquetSink(spark, out)
+
+    def write() -> int:
+        rows: DataFrame = source.read(spark, name if name in LAYERS else LEDGER)
+        if name in DERIVED:
+            rows = DERIVED[name](rows)
+        return sink.replace(name, rows)
+
+    return write
 
 
 def main(name: str, writer: str, log: str, out: str, master: str) -> None:
@@ -30,25 +56,10 @@ def main(name: str, writer: str, log: str, out: str, master: str) -> None:
     if writer in {TableFormat.DELTA, TableFormat.ICEBERG}:
         settings = with_connector(TableFormat(writer), settings, pyspark.__version__)
     spark = build_session(master, settings=settings)
-    source = Source((Path(log),))
-    if writer == WORKERS and name in LAYERS:
-        count = write_layers(spark, source.given(name), out, {name: False})[name]
-    else:
-        layer = name if name in LAYERS else LEDGER
-        rows: DataFrame = source.read(spark, layer)
-        if name in DERIVED:
-            rows = DERIVED[name](rows)
-        sink: Sink
-        if writer == TableFormat.DELTA:
-            sink = DeltaSink(spark, out, source.cluster_id())
-        elif writer == TableFormat.ICEBERG:
-            sink = IcebergSink(
-                spark, out, source.cluster_id(), catalog="quorate", namespace="metadata"
-            )
-        else:
-            sink = ParquetSink(spark, out)
-        count = sink.replace(name, rows)
-    print(count)
+    write = writing(spark, name, writer, Source((Path(log),)), out)
+    for _ in sys.stdin:
+        print(write(), flush=True)
+        print(DONE, file=sys.stderr, flush=True)
     spark.stop()
 
 

@@ -123,6 +123,8 @@ def check(spark: Any, sink: LakeSink, source: Source) -> dict[str, Any]:
         "no table": error_of(lambda: second.table("batches")),
     }
     if sink.format is TableFormat.DELTA:
+        properties = spark.sql(f"SHOW TBLPROPERTIES {sink.name('ledger')}").collect()
+        found["statistics"] = dict(properties)["delta.dataSkippingStatsColumns"].split(",")
         # A table that release 0.1.0 began.
         old = sink_of(spark, sink.format, Path(sink.root) / "old", sink.cluster)
         batches.where("offset < 30").write.format("delta").save(old.path("ledger"))

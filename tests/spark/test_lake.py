@@ -95,6 +95,14 @@ def test_a_table_of_an_earlier_release_is_continued(seen: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
+def test_delta_compares_no_json(seen: Any) -> None:
+    columns = seen[TableFormat.DELTA]["statistics"]
+    assert {"offset", "timestamp", "snapshot", "type"} <= set(columns)
+    assert not {"data", "key", "value"} & set(columns)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_many_clusters_are_written_together(golden: Path, tmp_path: Path) -> None:
     """Two clusters, of which the first is also written alone, and a third with a damaged log."""
     kafkas = join_cluster(writable_copy(golden / "full-history/controller-1", tmp_path / "1"), 1)

@@ -68,6 +68,8 @@ CONNECTORS = {
             "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
             "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
             "spark.databricks.delta.snapshotPartitions": "2",
+            # Else each task sorts its rows by the columns of the partitions before it writes them.
+            "spark.sql.maxConcurrentOutputFileWriters": "8",
             # Spark has these, and they are most of the download.
             EXCLUDES: "org.apache.hadoop:hadoop-client-api,org.apache.hadoop:hadoop-client-runtime",
         },

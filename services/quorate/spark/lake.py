@@ -24,12 +24,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import (
+    IntegerType,
     LongType,
     MapType,
     StringType,
@@ -58,6 +59,10 @@ RUNS_SCHEMA = StructType(
 )
 _CLUSTER_ID = re.compile(r"[\w.-]+", re.ASCII)
 _BATCH = "quorate_batch"
+_JSON = ("data", "fields")
+"""The columns with JSON."""
+_COMPARED = (IntegerType, LongType, StringType, TimestampType)
+"""The types of columns whose minimum and maximum let readers skip files."""
 
 
 def is_cluster_id(text: str) -> bool:
@@ -90,6 +95,10 @@ class LakeSink(Sink):
     """
 
     format: TableFormat
+    log_options: ClassVar[Mapping[str, str]] = {}
+    """For writing rows in the order of a log, which almost are in the order of the partitions."""
+    statistics_property = ""
+    """The property with the columns whose minima and maxima are computed for each row written."""
 
     def __init__(self, spark: SparkSession, root: str, cluster: str | Sequence[str]) -> None:
         self.clusters = (cluster,) if isinstance(cluster, str) else tuple(cluster)
@@ -127,7 +136,10 @@ class LakeSink(Sink):
 
     def replace(self, name: str, rows: DataFrame) -> int:
         rows = self._fitted(name, rows)
-        rows.writeTo(self.name(name)).overwrite(self._is_mine())
+        writer = rows.writeTo(self.name(name))
+        for option, value in self.log_options.items() if name in (BATCHES, LEDGER) else ():
+            writer = writer.option(option, value)
+        writer.overwrite(self._is_mine())
         return self.read(name).count()
 
     def write_range(self, name: str, rows: DataFrame, offsets: Range) -> None:
@@ -208,7 +220,7 @@ class LakeSink(Sink):
         by = ", ".join(_quoted(each) for each in (CLUSTER, DATE) if each in schema.names)
         self.spark.sql(
             f"CREATE TABLE IF NOT EXISTS {table} ({_declared(schema)}) "
-            f"USING {self.format.value} PARTITIONED BY ({by})"
+            f"USING {self.format.value} PARTITIONED BY ({by}){self._properties(schema)}"
         )
         if CLUSTER not in self.spark.table(table).schema.names:
             self._take_over(name, by)
@@ -218,6 +230,14 @@ class LakeSink(Sink):
             return present
         self.spark.sql(f"ALTER TABLE {table} ADD COLUMNS ({_declared(added)})")
         return self.spark.table(table).schema
+
+    def _properties(self, schema: StructType) -> str:
+        """In SQL. No query can use the minimum and the maximum of JSON, which take time."""
+        if not self.statistics_property:
+            return ""
+        found = [each for each in schema if isinstance(each.dataType, _COMPARED)]
+        names = [each.name for each in found if each.name not in (*_JSON, CLUSTER, DATE)]
+        return f" TBLPROPERTIES ('{self.statistics_property}' = '{','.join(names)}')"
 
     def _take_over(self, name: str, by: str) -> None:
         """Add cluster and date to a table that release 0.1.0 wrote, which has one cluster's rows.
@@ -236,6 +256,7 @@ class DeltaSink(LakeSink):
     """Delta tables in folders below the root."""
 
     format = TableFormat.DELTA
+    statistics_property = "delta.dataSkippingStatsColumns"
 
     def name(self, table: str) -> str:
         return f"delta.{_quoted(self.path(table))}"
@@ -254,6 +275,11 @@ class IcebergSink(LakeSink):
     """
 
     format = TableFormat.ICEBERG
+    # By default Iceberg shuffles the rows by partition.
+    log_options: ClassVar[Mapping[str, str]] = {
+        "distribution-mode": "none",
+        "fanout-enabled": "true",
+    }
 
     def __init__(
         self,

@@ -246,7 +246,8 @@ def main(
                     chosen = {KAFKA: harness.kafka()}
                     chosen |= {what: line for what, line in programs.items() if only in what}
                     turns = [each for _ in range(runs) for each in chosen.items()]
-                    for cost in chain(*(harness.measure(*each, cluster) for each in turns)):
+                    measured = (harness.measure(*each, cluster) for each in turns)
+                    for cost in chain.from_iterable(measured):
                         costs.append(cost)
                         text = json.dumps(asdict(cost))
                         print(text, file=sys.stderr, flush=True)

@@ -96,9 +96,9 @@ class LakeSink(Sink):
 
     format: TableFormat
     log_options: ClassVar[Mapping[str, str]] = {}
-    """For writing rows in the order of a log, which almost are in the order of the partitions."""
+    """Write options for rows in the order of a log, which is nearly that of the partitions."""
     statistics_property = ""
-    """The property with the columns whose minima and maxima are computed for each row written."""
+    """The table property that lists the columns for which the writer keeps statistics."""
 
     def __init__(self, spark: SparkSession, root: str, cluster: str | Sequence[str]) -> None:
         self.clusters = (cluster,) if isinstance(cluster, str) else tuple(cluster)
@@ -136,10 +136,8 @@ class LakeSink(Sink):
 
     def replace(self, name: str, rows: DataFrame) -> int:
         rows = self._fitted(name, rows)
-        writer = rows.writeTo(self.name(name))
-        for option, value in self.log_options.items() if name in (BATCHES, LEDGER) else ():
-            writer = writer.option(option, value)
-        writer.overwrite(self._is_mine())
+        options = self.log_options if name in (BATCHES, LEDGER) else {}
+        rows.writeTo(self.name(name)).options(**options).overwrite(self._is_mine())
         return self.read(name).count()
 
     def write_range(self, name: str, rows: DataFrame, offsets: Range) -> None:
@@ -232,8 +230,8 @@ class LakeSink(Sink):
         return self.spark.table(table).schema
 
     def _properties(self, schema: StructType) -> str:
-        """In SQL. No query can use the minimum and the maximum of JSON, which take time."""
-        if not self.statistics_property:
+        """The TBLPROPERTIES of a new table: no statistics of JSON, which no query can use."""
+        if not self.statistics_property or not {*_JSON} & {*schema.names}:
             return ""
         found = [each for each in schema if isinstance(each.dataType, _COMPARED)]
         names = [each.name for each in found if each.name not in (*_JSON, CLUSTER, DATE)]

@@ -134,6 +134,7 @@ def clients_classes(folder: Path) -> str:
                 f"-DoutputDirectory={jars}",
             ],
             check=True,
+            stdout=sys.stderr,  # Maven writes escape codes, and stdout is for the report
         )  # fmt: skip
         (jars / ".complete").touch()
     source = HERE / "Clients.java"

@@ -16,7 +16,7 @@ import org.apache.kafka.streams.*;
  *
  * Arguments: bootstrap servers, seconds (0: until stdin ends), replication factor, "share" or "classic" (whether the
  * brokers have share groups and the new group protocol). Prints one JSON object: per workload the
- * records acknowledged, lost and duplicated; errors by class; the longest pauses, ms.
+ * records acknowledged, lost and duplicated; errors by class, and the first of each; the longest pauses, ms.
  */
 public class Clients {
     static final int PARTITIONS = 6;
@@ -26,6 +26,8 @@ public class Clients {
     static volatile boolean producing = true;
     static volatile boolean consuming = true;
     static final Map<String, LongAdder> errors = new ConcurrentSkipListMap<>();
+    static final Map<String, String> firstErrors = new ConcurrentSkipListMap<>();
+    static final long started = System.nanoTime();
     static final Map<String, Object> report = new ConcurrentSkipListMap<>();
     static final List<String> wrong = Collections.synchronizedList(new ArrayList<>());
 
@@ -93,6 +95,7 @@ public class Clients {
         streamed.check(before, "streams-in");
         if (hasShareGroups) shared.check(readAll("shared"), "shared");
         report.put("errors", errors);
+        report.put("first errors", firstErrors);
         report.put("wrong", wrong);
         System.out.println(json(report));
         System.exit(wrong.isEmpty() ? 0 : 1);
@@ -126,6 +129,16 @@ public class Clients {
         Throwable cause = error instanceof ExecutionException ? error.getCause() : error;
         String name = where + ": " + cause.getClass().getSimpleName();
         errors.computeIfAbsent(name, ignored -> new LongAdder()).increment();
+        long second = (System.nanoTime() - started) / 1_000_000_000;
+        firstErrors.putIfAbsent(name, "after " + second + " s: " + messages(cause));
+    }
+
+    /** What an error and its causes say. */
+    static String messages(Throwable error) {
+        StringJoiner found = new StringJoiner(": ");
+        for (Throwable each = error; each != null; each = each.getCause())
+            found.add(each.getClass().getSimpleName() + " " + each.getMessage());
+        return found.toString();
     }
 
     static void create(Admin admin, String topic) throws Exception {

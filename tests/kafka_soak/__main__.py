@@ -56,16 +56,14 @@ GRACE_S = 700.0
 
 
 class Events:
-    """What happens to the cluster. counts: by kind."""
+    """What happens to the cluster. counts: by kind. only: a part of the names of what happens."""
 
-    def __init__(self, controllers: Controllers, brokers: Brokers, chance: random.Random) -> None:
+    def __init__(
+        self, controllers: Controllers, brokers: Brokers, chance: random.Random, only: str
+    ) -> None:
         self._controllers = controllers
         self._brokers = brokers
         self._chance = chance
-        self.counts: dict[str, int] = {}
-
-    def next(self) -> str:
-        """Let one event happen, and wait until all processes run again."""
         kinds: list[tuple[Callable[[], None], int]] = [
             (self.kill_leading_controller, 4),
             (self.kill_controller, 2),
@@ -74,7 +72,14 @@ class Events:
             (self.restart_controllers, 1),
             (self.replace_disk, 1),
         ]
-        ((event, _),) = self._chance.choices(kinds, [weight for _, weight in kinds])
+        self._kinds = [kind for kind in kinds if only in kind[0].__name__]
+        if not self._kinds:
+            sys.exit(f"--only {only}: no event has this in its name")
+        self.counts: dict[str, int] = {}
+
+    def next(self) -> str:
+        """Let one event happen, and wait until all processes run again."""
+        ((event, _),) = self._chance.choices(self._kinds, [weight for _, weight in self._kinds])
         event()
         name = event.__name__.replace("_", " ")
         self.counts[name] = self.counts.get(name, 0) + 1
@@ -184,12 +189,14 @@ def table(report: dict[str, Any], title: str) -> Table:
 
 
 def main(
+    *,
     controllers: Annotated[str, typer.Option(help="quorate or kafka")] = "quorate",
     minutes: Annotated[float, typer.Option(min=1)] = 60.0,
     seed: Annotated[int, typer.Option(help="Of the events.")] = 1,
     release: Annotated[str, typer.Option(help="Of the brokers, and of Kafka's controllers.")] = (
         CLIENTS_RELEASE
     ),
+    only: Annotated[str, typer.Option(help="A part of the names of events, such as broker.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="The report as JSON on stdout.")] = False,
 ) -> None:
     """Run it, and print what became of the records."""
@@ -216,7 +223,7 @@ def main(
         shares = level >= "4.2"
         clients = run_clients(folder, classes, brokers, minutes * 60, shares=shares)
         stack.callback(clients.kill)
-        events = Events(made, brokers, random.Random(seed))
+        events = Events(made, brokers, random.Random(seed), only)
         try:
             for _ in happen(events, clients, minutes * 60, console.print):
                 pass

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812
 from quorate.metadata.entities import SCRAM
 from quorate.spark.history import history
-from quorate.spark.jobs import Source, follow
+from quorate.spark.jobs import Source, follow, ledger_here, ledger_of
 from quorate.spark.layers import batches, ledger, typed
 from quorate.spark.plots import draw
 from quorate.spark.sinks import ParquetSink
@@ -132,6 +132,13 @@ def test_the_state_at_a_time_is_what_kafka_listed_then(broker_ledger: Any, golde
 
 def numbers(text: str) -> list[int]:
     return [int(part) for part in text.split(",") if part.isdecimal()]
+
+
+def test_this_process_reads_what_workers_read(spark: Any, golden: Path) -> None:
+    source = Source((golden / "compacted/broker-101",))
+    here, there = ledger_here(spark, source), ledger_of(spark, source)
+    assert here.schema == there.schema
+    assert here.collect() == there.collect()
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pyarrow as pa
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -29,6 +30,7 @@ from quorate.spark.options import DERIVED, OFFSET_MAX, SourceOptions
 from quorate.spark.plots import draw
 from quorate.spark.sinks import Sink
 from quorate.spark.source.committed import log_limits
+from quorate.spark.source.data_source import QuorateReader
 from quorate.spark.state import COLUMNS, as_of, table
 from quorate.spark.tables import write_layers
 
@@ -39,6 +41,8 @@ READS_MAX = 3
 """How often directories are read because a running node deleted files meanwhile."""
 
 SMALL_BYTES = 64 << 20
+HERE_BYTES = 4 << 20
+"""Logs up to this size are read in this process: Spark's planning alone would take seconds."""
 HIGH_WATERMARK = "highWatermark"
 
 T = TypeVar("T")
@@ -152,13 +156,13 @@ class Source:
         return found | {name: str(value) for name, value in given.items()}
 
 
-def is_small(source: Source) -> bool:
+def is_small(source: Source, bytes_max: int = SMALL_BYTES) -> bool:
     """Whether all files of a source are read within seconds. Not known of a running quorum."""
     if source.bootstrap:
         return False
     files = [path for each in find_replicas(list(source.paths)) for path in each.files]
     size = sum(path.stat().st_size for path in files if path.exists())
-    return size < SMALL_BYTES
+    return size < bytes_max
 
 
 def _read_again(read: Callable[[], T]) -> T:
@@ -194,6 +198,14 @@ def ledger_of(spark: SparkSession, source: Source, offset: int | None = None) ->
     return source.read(spark, columns.LEDGER, endOffset=end, snapshots=_snapshots(source))
 
 
+def ledger_here(spark: SparkSession, source: Source) -> DataFrame:
+    """Read the ledger and all snapshots of a small log in this process."""
+    options = SourceOptions.of(source.given(columns.LEDGER, snapshots=_snapshots(source)))
+    reader = QuorateReader(options)
+    batches = [batch for part in reader.partitions() for batch in reader.read(part)]
+    return spark.createDataFrame(pa.Table.from_batches(batches, options.schema)).coalesce(1)
+
+
 @contextmanager
 def _held_ledger(
     spark: SparkSession, source: Source, offset: int | None = None
@@ -202,6 +214,9 @@ def _held_ledger(
 
     The first job must read all of it.
     """
+    if is_small(source, HERE_BYTES):
+        yield ledger_here(spark, source)
+        return
     rows = ledger_of(spark, source, offset).persist()
     try:
         yield rows

@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 from quorate.spark.errors import PipelineError
-from quorate.spark.session import build_session, check_java, check_pyspark
+from quorate.spark.java import check_java
+from quorate.spark.session import build_session, check_pyspark
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = Path(os.environ.get("QUORATE_SHARED", ROOT.parent / "shared"))

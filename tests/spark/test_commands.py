@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from quorate.cli.main import main
 from quorate.spark.errors import explain
-from quorate.spark.session import _chosen_master, check_java
+from quorate.spark.java import check_java
+from quorate.spark.session import _chosen_master
 
 from tests.spark.conftest import ROOT, missing
 

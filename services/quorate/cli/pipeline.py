@@ -417,7 +417,7 @@ def _require_pyspark() -> None:
 
 
 def _source(paths: Sequence[Path] | None, bootstrap: str, options: LogOptions) -> Any:
-    from quorate.spark.session import check_java, is_remote
+    from quorate.spark.java import check_java
 
     tls = options.tls()
     if bool(paths) == bool(bootstrap):
@@ -425,8 +425,7 @@ def _source(paths: Sequence[Path] | None, bootstrap: str, options: LogOptions) -
     if bootstrap and options.high_watermark is not None:
         raise UsageError("--high-watermark applies to directories only")
     with _explained():
-        if not is_remote():
-            check_java()
+        check_java()
         from quorate.spark.files import find_replicas
         from quorate.spark.jobs import Source
         from quorate.spark.live import live_reader, quorum_connection
@@ -469,22 +468,20 @@ def _spark(
     """
     settings = options.settings()
     from quorate.spark.jobs import is_small
-    from quorate.spark.session import build_session
+    from quorate.spark.session import build_session, ends_alone
 
     with _explained(), _Progress() as progress:
+        is_short = only is not None and is_small(only)
         progress.report("starting Spark")
-        spark = build_session(
-            options.master,
-            tables=tables,
-            is_short=only is not None and is_small(only),
-            settings=settings,
-        )
+        spark = build_session(options.master, tables=tables, is_short=is_short, settings=settings)
         progress.watch(spark)
         try:
             yield spark, progress.report
         finally:
             progress.watch(None)
-            spark.stop()
+            # Stopping takes a second. The JVM also does it once this process has ended.
+            if not (is_short and ends_alone(spark)):
+                spark.stop()
 
 
 class _Progress:

@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from quorate.spark.errors import PipelineError
-from quorate.spark.session import java_command
+from quorate.spark.java import java_command
 
 EXECUTOR = "executor"
 BACKEND = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"

@@ -1,4 +1,4 @@
-"""Builds the pipeline's Spark sessions, and checks Java before it starts one.
+"""Builds the pipeline's Spark sessions.
 
 Rules: workers run the same Python as this process unless $PYSPARK_PYTHON names another one; a local
 session listens only on loopback; there is no web UI; only errors are logged. With a master other
@@ -9,23 +9,20 @@ a notebook, is used with the settings that it has, and so is a server of Spark C
 from __future__ import annotations
 
 import os
-import re
 import shlex
-import shutil
-import subprocess
 import sys
 import tempfile
 from argparse import ArgumentParser
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from quorate.spark.errors import JavaError, PipelineError, innermost_cause
+from quorate.spark.errors import PipelineError, innermost_cause
 from quorate.spark.formats import TableFormat, with_connector
+from quorate.spark.java import archive_options, check_java, forget_archives, is_remote
 
-JAVA_MIN = 17
-JAVA_TIMEOUT_S = 30
+STDOUT, STDERR = 1, 2
 LOOPBACK = "127.0.0.1"
 ALL_CORES = "local[*]"
 JVM = (
@@ -37,48 +34,6 @@ either again. Rows become garbage at once, which suits the parallel collector.""
 SHORT_JVM = "-XX:TieredStopAtLevel=1"
 """For jobs of seconds: the JVM's second compiler takes longer than what its code saves."""
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
-_VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
-
-
-def java_command() -> str | None:
-    """The `java` that Spark will start: that of JAVA_HOME, else the one on the PATH."""
-    home = os.environ.get("JAVA_HOME", "")
-    if home:
-        return str(Path(home) / "bin" / "java")
-    return shutil.which("java")
-
-
-def java_version(command: str) -> int | None:
-    """The major version that a `java` reports, None if it does not run or reports none."""
-    try:
-        completed = subprocess.run(
-            [command, "-version"],
-            capture_output=True,
-            text=True,
-            timeout=JAVA_TIMEOUT_S,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    found = _VERSION.search(completed.stderr + completed.stdout)
-    if found is None:
-        return None
-    # Java 8 calls itself 1.8.
-    return int(found[2] or 8) if found[1] == "1" else int(found[1])
-
-
-def check_java() -> int:
-    """Return the version of Java. Raises JavaError if Spark cannot run on it."""
-    command = java_command()
-    need = f"Spark needs Java {JAVA_MIN} or later (set JAVA_HOME, or put java on the PATH)"
-    if command is None:
-        raise JavaError(f"Java is not installed: {need}")
-    version = java_version(command)
-    if version is None:
-        raise JavaError(f"{command} cannot be run as Java: {need}")
-    if version < JAVA_MIN:
-        raise JavaError(f"{command} is Java {version}: {need}")
-    return version
 
 
 def check_pyspark() -> None:
@@ -94,11 +49,6 @@ def check_pyspark() -> None:
         raise PipelineError(f"PySpark {pyspark.__version__} is too old: the data source needs 4.0")
 
 
-def is_remote() -> bool:
-    """Whether $SPARK_REMOTE names a server of Spark Connect, which needs no Java here."""
-    return bool(os.environ.get("SPARK_REMOTE"))
-
-
 def build_session(
     master: str | None = None,
     *,
@@ -107,11 +57,14 @@ def build_session(
     is_short: bool = False,
     settings: Mapping[str, str] | None = None,
 ) -> Any:
-    """Return a SparkSession with the data source registered: the active one, else a new one.
+    """Return a SparkSession with the data source: the active one, else a new one.
+
+    A new one looks for data sources when it needs one (`pyspark_quorate`), which takes a Python
+    process. Others may have looked before this package was installed.
 
     The arguments are for a new one. master: such as "local[2]"; None for that of spark-submit, else
     $SPARK_MASTER, else all local cores. tables: the format to write, whose connector comes from
-    Maven Central on first use. is_short: for jobs of seconds. settings: additional Spark settings.
+    Maven Central on first use. is_short: for a job of seconds. settings: additional Spark settings.
     Raises JavaError if Java is missing or too old, and PipelineError if a package is missing or
     Spark does not start.
     """
@@ -135,14 +88,21 @@ def build_session(
     given = with_connector(tables, settings or {}, pyspark.__version__)
     for name, value in {**_defaults(is_local, is_short), **given}.items():
         builder = builder.config(name, value)
-    with _stderr_aside():
+    # The JVM of a short job still writes its archive of classes when the results are printed: who
+    # reads them from a pipe need not wait for it.
+    with _aside((STDOUT, STDERR) if is_short else (STDERR,)):
         try:
             session = builder.getOrCreate()
         except Exception as error:
+            forget_archives()
             raise PipelineError(f"Spark did not start: {innermost_cause(error)}") from error
     session.sparkContext.setLogLevel("ERROR")
-    session.dataSource.register(QuorateSource)
     return session
+
+
+def ends_alone(spark: Any) -> bool:
+    """Whether only this process and its JVM belong to the session, so that both just end."""
+    return hasattr(spark, "_jvm") and bool(spark.sparkContext.master.startswith("local"))
 
 
 def _remote(builder: Any) -> Any:
@@ -166,23 +126,26 @@ def choose_python() -> None:
 
 
 @contextmanager
-def _stderr_aside() -> Iterator[None]:
-    """Redirect the stderr that the JVM inherits to a temporary file.
+def _aside(descriptors: Sequence[int]) -> Iterator[None]:
+    """Redirect what the JVM inherits to a temporary file.
 
-    Errors that matter are raised as exceptions. QUORATE_DEBUG=1 leaves stderr unchanged.
+    Errors that matter are raised as exceptions. QUORATE_DEBUG=1 redirects nothing.
     """
     if os.environ.get("QUORATE_DEBUG", "") not in ("", "0"):
         yield
         return
+    sys.stdout.flush()
     sys.stderr.flush()
-    kept = os.dup(2)
+    kept = [os.dup(each) for each in descriptors]
     with tempfile.TemporaryFile(prefix="quorate-spark-") as aside:
-        os.dup2(aside.fileno(), 2)
+        for each in descriptors:
+            os.dup2(aside.fileno(), each)
         try:
             yield
         finally:
-            os.dup2(kept, 2)
-            os.close(kept)
+            for each, before in zip(descriptors, kept, strict=True):
+                os.dup2(before, each)
+                os.close(before)
 
 
 def _chosen_master(master: str | None) -> str:
@@ -218,7 +181,7 @@ def _submitted_master() -> str | None:
 
 
 def _defaults(is_local: bool, is_short: bool) -> dict[str, str]:
-    jvm = f"{JVM} {SHORT_JVM}" if is_short else JVM
+    jvm = f"{JVM} {SHORT_JVM} {archive_options(_jars())}".rstrip() if is_short else JVM
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -239,6 +202,14 @@ def _defaults(is_local: bool, is_short: bool) -> dict[str, str]:
             "spark.driver.bindAddress": LOOPBACK,
         }
     return settings
+
+
+def _jars() -> Path:
+    """The folder of Spark's jars."""
+    import pyspark
+
+    home = os.environ.get("SPARK_HOME") or str(Path(pyspark.__file__).parent)
+    return Path(home) / "jars"
 
 
 def quiet_log4j() -> Path:

@@ -87,6 +87,8 @@ def archive_options(jars: Path) -> str:
                 os.fsync(file.fileno())
             new.rename(archive)
         if archive.exists():
+            # Two jobs at a time may both have written it.
+            new.unlink(missing_ok=True)
             return f"-XX:SharedArchiveFile={shlex.quote(str(archive))}"
         archive.parent.mkdir(parents=True, exist_ok=True)
         forget_archives()

@@ -157,7 +157,11 @@ class Source:
 
 
 def is_small(source: Source, bytes_max: int = SMALL_BYTES) -> bool:
-    """Whether all files of a source are read within seconds. Not known of a running quorum."""
+    """Whether the files of a source have less than `bytes_max` in total.
+
+    By default, what is read within seconds. False for a running quorum, whose log has no known
+    size.
+    """
     if source.bootstrap:
         return False
     files = [path for each in find_replicas(list(source.paths)) for path in each.files]

@@ -88,13 +88,14 @@ def build_session(
     given = with_connector(tables, settings or {}, pyspark.__version__)
     for name, value in {**_defaults(is_local, is_short), **given}.items():
         builder = builder.config(name, value)
-    # The JVM of a short job still writes its archive of classes when the results are printed: who
-    # reads them from a pipe need not wait for it.
+    # The JVM of a short job outlives this process while it writes its archive of classes. With this
+    # process's stdout, it would keep a pipe open that long.
     with _aside((STDOUT, STDERR) if is_short else (STDERR,)):
         try:
             session = builder.getOrCreate()
         except Exception as error:
-            forget_archives()
+            if is_short:
+                forget_archives()
             raise PipelineError(f"Spark did not start: {innermost_cause(error)}") from error
     session.sparkContext.setLogLevel("ERROR")
     return session
